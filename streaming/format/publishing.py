@@ -1,0 +1,182 @@
+"""Indexes beside data that came without: made once, then found by whoever reads the data."""
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from streaming.compression import compress, get_compression_extension
+from streaming.errors import (
+    ConfigError,
+    EmptyDatasetError,
+    ObjectNotFoundError,
+    OutputExistsError,
+)
+from streaming.format.index import (
+    VERSION,
+    Index,
+    ShardInfo,
+    dump_index,
+    get_index_basename,
+    parse_index,
+)
+from streaming.format.indexing import IndexRequest, in_threads, local_path
+from streaming.format.listing import Listing, Place, choose_format, list_files
+from streaming.format.registry import Format, formats
+from streaming.storage import Store, join_key, open_store
+from streaming.storage.store import part_path
+from streaming.storage.upload import publish
+from streaming.util.retrying import Retry
+
+__all__ = ["Report", "write_index"]
+
+_THREADS = 8  # that write meta files, which are many and small
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was indexed: where the index is, the format, files, samples, and bytes as stored."""
+
+    where: str
+    format: str
+    files: int
+    samples: int
+    size: int
+
+
+def write_index(
+    place: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    format: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+) -> Report:
+    """Index data and write the index beside it; from then on it is a dataset as any other.
+
+    The index comes last, so if this fails there is none. Data that change later must be indexed
+    again.
+
+    Args:
+        place: A folder, a file, a pattern, or several, on any store that can be written to.
+        format: Name of the format; None: what the endings of the files say.
+        columns: Names and encodings; None: they are inferred.
+        options: More about the data, by the names that the format has for it.
+        storage_options: How to reach the place; see `StoreOptions`.
+        overwrite: Replace an index that is there.
+
+    Raises:
+        ConfigError: There is nothing to index, or an argument can't be meant as it is.
+        OutputExistsError: There is an index, and not `overwrite`.
+        EmptyDatasetError: There are no samples.
+        DataError: A file is not what it should be.
+        StoreError: The store failed.
+    """
+    where = Place.parse(place)
+    listing = list_files(where, storage_options)
+    chosen = choose_format(listing, format)
+    if chosen is None:
+        raise ConfigError(f"There is nothing at {where} that is read without an index.")
+    name, files = chosen
+    about = formats.get(name)
+    if about.index_dataset is None or about.export_shard is None:
+        raise ConfigError(f"{name} data have an index of their own; none can be made.")
+    store, prefix = open_store(listing.root, storage_options)
+    try:
+        if not overwrite:
+            _check_vacant(store, prefix, listing)
+        with tempfile.TemporaryDirectory(prefix="streaming-index-") as scratch:
+            request = IndexRequest(
+                where=listing.root,
+                files=files,
+                format=name,
+                kept=Path(scratch),
+                in_place=local_path(store, prefix),
+                columns=columns,
+                options=options or {},
+            )
+            index = about.index_dataset(store, prefix, request)
+            if not index.samples:
+                raise EmptyDatasetError(f"The files at {where} hold no samples.")
+            size = _Publication(store, prefix, Path(scratch), request.in_place, about).write(index)
+    finally:
+        store.close()
+    return Report(listing.root, index.shard(0).format, len(index), index.samples, size)
+
+
+def _check_vacant(store: Store, prefix: str, listing: Listing) -> None:
+    try:
+        store.stat(join_key(prefix, get_index_basename()))
+    except ObjectNotFoundError:
+        return
+    raise OutputExistsError(
+        f"{listing.root} has an index already. If the data have changed since, ask to overwrite it."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Publication:
+    """Writes an index and the files it needs."""
+
+    store: Store
+    prefix: str
+    scratch: Path
+    in_place: Path | None
+    about: Format
+
+    def write(self, index: Index) -> int:
+        """Write all of it, the index last; the bytes of the data as they are stored."""
+        shards = list(in_threads(self._write_shard, list(index), _THREADS))
+        document = dump_index(shards)
+        parse_index(document, f"made for {index.where}")  # What we could not read, nobody should.
+        self._publish(get_index_basename(), document)
+        return sum(int((shard["zip_data"] or shard["raw_data"])["bytes"]) for shard in shards)
+
+    def _write_shard(self, info: ShardInfo) -> dict[str, Any]:
+        """Write the meta file of a shard, compressed like its data; its entry in the index."""
+        raw, zipped = info.files[-1]
+        config = {
+            "version": VERSION,
+            "format": info.format,
+            "compression": info.compression,
+            "hashes": [],
+            "size_limit": None,
+        }
+        assert self.about.export_shard is not None
+        export = self.about.export_shard(info, config)
+        entry = {
+            **config,
+            **export.settings,
+            "samples": info.samples,
+            "raw_data": self._describe(raw.basename, raw.bytes),
+            "zip_data": zipped and self._describe(zipped.basename, zipped.bytes),
+        }
+        if export.meta is None:
+            return entry
+        name = f"{self._relative(raw.basename)}.meta"
+        entry["raw_meta"], entry["zip_meta"] = self._describe(name, len(export.meta)), None
+        if info.compression is None:
+            self._publish(name, export.meta)
+            return entry
+        name = f"{name}.{get_compression_extension(info.compression)}"
+        packed = compress(info.compression, export.meta)
+        entry["zip_meta"] = self._describe(name, len(packed))
+        self._publish(name, packed)
+        return entry
+
+    def _describe(self, name: str, size: int) -> dict[str, Any]:
+        return {"basename": self._relative(name), "bytes": size, "hashes": {}}
+
+    def _relative(self, name: str) -> str:
+        return (
+            name if self.in_place is None else os.path.relpath(self.in_place / name, self.in_place)
+        )
+
+    def _publish(self, name: str, data: bytes) -> None:
+        path = part_path(self.scratch / "published")
+        path.write_bytes(data)
+        publish(self.store, path, join_key(self.prefix, name), retry=Retry())
+        path.unlink()

@@ -1,0 +1,155 @@
+"""The reading seam: random access to the samples of one whole, raw, local shard."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streaming.array import Array
+from streaming.errors import ConfigError
+from streaming.format.column import Column
+from streaming.format.index import ShardInfo
+
+__all__ = ["Column", "Sample", "ShardReader"]
+
+Sample = dict[str, Any]
+
+_BLOCK = 256  # samples that iteration decodes at once
+
+
+class ShardReader(Array, ABC):
+    """Random access to the samples of one shard. Opens its files once and maps them.
+
+    Made in the process that reads; never pickled. Threads may share it. What it gives stays good
+    after `close` and after the files are unlinked. Bytes of a shard are data from outside: whatever
+    they are, only errors of this library come out, and nothing larger than the files is allocated.
+
+    Args:
+        info: What the index says of the shard.
+        paths: Its raw files, in the order of `info.files`.
+        columns: Give only these; None gives all.
+        allow_unsafe_types: Decode columns whose decoding runs code from the data.
+
+    Raises:
+        FileNotFoundError: A file is missing.
+        ShardCorruptError: The files aren't what `info` promises.
+        UnsafeTypeError: A column would run code, and that was not allowed.
+    """
+
+    def __init__(
+        self,
+        info: ShardInfo,
+        paths: Sequence[Path],
+        columns: Sequence[str] | None = None,
+        *,
+        allow_unsafe_types: bool = False,
+    ) -> None:
+        self.check_types(info, allow_unsafe_types, columns)
+        self.info = info
+        self.paths = tuple(paths)
+
+    @classmethod
+    def check_types(
+        cls, info: ShardInfo, allow_unsafe_types: bool, columns: Sequence[str] | None = None
+    ) -> None:
+        """Check the columns of a shard by what its index says, without opening it.
+
+        Raises:
+            IndexFormatError: The index contradicts itself.
+            UnknownNameError: A column has an encoding that is not registered, or isn't there.
+            UnsafeTypeError: A column would run code, and that was not allowed.
+        """
+
+    @property
+    def size(self) -> int:
+        """Number of samples."""
+        return self.info.samples
+
+    @property
+    def samples(self) -> int:
+        """Number of samples (the predecessor's name)."""
+        return self.info.samples
+
+    def use_decoders(self, decoders: Mapping[str, Callable[[bytes], Any]]) -> None:
+        """Decode columns by functions of one's own, from the bytes of a value as it is stored.
+
+        Called before anything is read.
+
+        Args:
+            decoders: Column to function.
+
+        Raises:
+            ConfigError: The format does not store values as bytes.
+            UnknownNameError: There is no such column.
+        """
+        if decoders:
+            raise ConfigError(
+                f"`decoders` can't be used: the format {self.info.format!r} does not store each "
+                "value as bytes."
+            )
+
+    @abstractmethod
+    def take(self, offsets: NDArray[np.int64]) -> list[Sample]:
+        """Decode a block of samples.
+
+        Args:
+            offsets: Places in the shard, in [0, len), in any order, repeats allowed, shape (n,).
+
+        Returns:
+            One dict a sample, in the order asked.
+
+        Raises:
+            IndexError: A place is not in the shard.
+            ShardCorruptError: The bytes of a sample don't fit together.
+            SampleError: A value can't be decoded. Both name file, sample and column.
+        """
+
+    @abstractmethod
+    def take_columns(self, offsets: NDArray[np.int64]) -> Mapping[str, Column]:
+        """Decode a block of samples column by column; arguments and errors as for `take`.
+
+        Returns:
+            Numbers and arrays of one shape as an array with a row per sample, texts and bytes as
+            BytesColumn, anything else as a list.
+        """
+
+    @abstractmethod
+    def get_item(self, idx: int) -> Sample:
+        """Decode one sample; `idx` is in [0, len). Errors as for `take`."""
+
+    @abstractmethod
+    def read_raw(self, index: int) -> memoryview:
+        """The encoded bytes of one sample, without a copy."""
+
+    @abstractmethod
+    def decode_sample(self, data: bytes) -> Sample:
+        """Decode the encoded bytes of one sample.
+
+        Raises:
+            SampleError: The bytes aren't a sample of this shard's columns.
+        """
+
+    def get_sample_data(self, idx: int) -> bytes:
+        """The encoded bytes of one sample."""
+        return bytes(self.read_raw(idx))
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the files. Samples given out stay good; the reader is of no more use."""
+
+    def __iter__(self) -> Iterator[Sample]:
+        for start in range(0, len(self), _BLOCK):
+            yield from self.take(np.arange(start, min(start + _BLOCK, len(self))))
+
+    def _place(self, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Check places in the shard."""
+        places = np.asarray(offsets, np.int64)
+        if places.size and not (places.min() >= 0 and places.max() < len(self)):
+            raise IndexError(
+                f"Samples {places.min()} to {places.max()} were asked of {self.paths[-1]}, "
+                f"which has {len(self)}."
+            )
+        return places
