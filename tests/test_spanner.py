@@ -1,0 +1,66 @@
+"""From a sample id to its shard."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis.strategies import integers, lists
+
+from streaming.errors import ConfigError
+from streaming.spanner import Spanner
+
+
+def test_single_lookups_are_the_recorded_ones(golden: Path) -> None:
+    recorded = json.loads((golden / "misc.json").read_text())["spanner"]
+    spanner = Spanner(np.array(recorded["shard_sizes"]), 1 << 10)
+    for index, result in recorded["cases"].items():
+        if "error" in result:
+            with pytest.raises(IndexError):
+                spanner[int(index)]
+        else:
+            assert spanner[int(index)] == tuple(result["out"])
+
+
+@given(lists(integers(0, 5), min_size=1, max_size=20))
+def test_many_lookups_at_once_are_the_single_ones(sizes: list[int]) -> None:
+    spanner = Spanner(sizes)
+    plain = [(shard, offset) for shard, size in enumerate(sizes) for offset in range(size)]
+    assert [spanner[i] for i in range(spanner.size)] == plain
+    shards, offsets = spanner(np.arange(spanner.size))
+    assert list(zip(shards.tolist(), offsets.tolist(), strict=True)) == plain
+
+
+def test_padding_has_no_shard_and_the_shape_is_kept() -> None:
+    shards, offsets = Spanner([2, 2])(np.array([[-1, 3], [0, -1]]))
+    assert shards.tolist() == [[-1, 1], [0, -1]]
+    assert offsets.tolist() == [[-1, 1], [0, -1]]
+
+
+def test_an_id_behind_the_end_is_refused_by_number() -> None:
+    with pytest.raises(IndexError, match=r"Sample 4 .* 4 samples"):
+        Spanner([2, 2])(np.array([0, 4]))
+
+
+def test_samples_over_int64_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"over 2\^63"):
+        Spanner([2**62, 2**62])
+
+
+def test_no_ids_of_no_shards_are_no_shards() -> None:
+    shards, offsets = Spanner([])(np.array([], np.int64))
+    assert not shards.size
+    assert not offsets.size
+    with pytest.raises(IndexError):
+        Spanner([])[0]
+
+
+def test_single_lookups_in_very_many_shards_are_the_same() -> None:
+    sizes = np.arange(70_000) % 3  # Every third is empty.
+    spanner = Spanner(sizes)
+    ids = np.linspace(0, spanner.size - 1, 500).astype(np.int64)
+    shards, offsets = spanner(ids)
+    expected = list(zip(shards.tolist(), offsets.tolist(), strict=True))
+    assert [spanner[i] for i in ids.tolist()] == expected
+    assert all(type(x) is int for found in map(spanner.__getitem__, ids) for x in found)
