@@ -1,0 +1,230 @@
+"""What a process needs to read samples: the cache, its open readers, and the way from id to bytes.
+
+Made in the process that reads, on first use, and never pickled. One block of ids costs one look at
+each shard it touches; nothing here is done per sample but the handing out.
+"""
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Generic, Literal, NoReturn, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streaming.cache import CachePart, ShardCache
+from streaming.errors import ShardCorruptError
+from streaming.format.column import Column, merge_columns
+from streaming.format.reader import Sample, ShardReader
+from streaming.spanner import Spanner
+from streaming.world import detect_worker
+
+__all__ = ["PerProcess", "Runtime", "checked_ids"]
+
+T = TypeVar("T")
+
+# An open reader holds some KB and one or two maps of files, of usually 65,530 that there may be.
+MAX_READERS = 1024
+# Under a cache limit an open reader keeps the space of an evicted shard in use. So many on a node,
+# or one in each process.
+MAX_READERS_UNDER_LIMIT = 8
+
+
+class _Process:
+    """The number of this process, without the system call that asks for it."""
+
+    def __init__(self) -> None:
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Ask."""
+        self.pid = os.getpid()
+
+
+_process = _Process()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_process.refresh)
+
+
+class PerProcess(Generic[T]):
+    """A value that each process makes for itself when it first asks.
+
+    A forked or spawned process starts without one. What a fork copied is forgotten, not closed: it
+    is still in use where it came from.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._value: T | None = None
+        self._pid = 0
+
+    def get(self) -> T:
+        """This process's value."""
+        if self._value is None or self._pid != _process.pid:
+            self._value, self._pid = self._make(), _process.pid
+        return self._value
+
+    def peek(self) -> T | None:
+        """This process's value if it has been made."""
+        return self._value if self._pid == _process.pid else None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_make": self._make, "_value": None, "_pid": 0}
+
+
+class Runtime:
+    """Reads samples by id, one process long. Threads may share it.
+
+    Args:
+        parts: The streams, in the order in which their shards are numbered.
+        samples_per_shard: Samples in each shard, shape (num_shards,).
+        limit: Bytes the cached shards may take; None: any.
+        ranks_per_node: Ranks that read from the same cache, each with as many workers as this one.
+        allow_unsafe_types: Whether columns may be read whose decoding runs code from the data.
+        decoders: Functions that make values of the stored bytes of some columns, by column.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[CachePart],
+        samples_per_shard: NDArray[np.int64],
+        *,
+        limit: int | None = None,
+        ranks_per_node: int = 1,
+        allow_unsafe_types: bool = False,
+        decoders: Mapping[str, Callable[[bytes], Any]] | None = None,
+    ) -> None:
+        self.cache = ShardCache(parts, limit, allow_unsafe_types=allow_unsafe_types)
+        self._touch = self.cache.touch
+        self.spanner = Spanner(samples_per_shard)
+        self._readers: OrderedDict[int, ShardReader] = OrderedDict()
+        self._lock = threading.Lock()
+        self._decoders = decoders or {}
+        self._max_readers = MAX_READERS
+        if limit is not None:
+            processes = ranks_per_node * max(1, detect_worker()[0])
+            self._max_readers = max(1, MAX_READERS_UNDER_LIMIT // processes)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("A runtime belongs to one process; it can't be pickled.")
+
+    def get(self, sample_id: int) -> Sample:
+        """One sample.
+
+        Raises:
+            IndexError: There is no such sample.
+        """
+        shard, offset = self.spanner[sample_id]
+        self._touch(shard)
+        try:
+            return self.reader(shard).get_item(offset)
+        except ShardCorruptError as error:
+            return self._repaired(shard, error).get_item(offset)
+
+    def take(self, ids: NDArray[np.int64]) -> list[Sample]:
+        """Samples in the order of `ids`, shape (n,), each in [0, num_samples)."""
+        parts, places = self._take_each(ids, "take")
+        if places is None:
+            return parts[0] if parts else []
+        grouped = [sample for part in parts for sample in part]
+        order = np.empty_like(places)
+        order[places] = np.arange(len(places))
+        return [grouped[place] for place in order.tolist()]
+
+    def take_columns(self, ids: NDArray[np.int64]) -> dict[str, Column]:
+        """The same by columns; none if there are no ids.
+
+        Raises:
+            DataError: Their shards have different columns.
+        """
+        parts, places = self._take_each(ids, "take_columns")
+        if places is None:
+            return dict(parts[0]) if parts else {}
+        return merge_columns(parts, places)
+
+    def reader(self, shard: int) -> ShardReader:
+        """The open reader of a shard, which is brought here first if need be.
+
+        Readers that were not used for longest are dropped, not closed: another thread may be
+        reading from one, and the last who does closes it.
+        """
+        readers = self._readers
+        try:
+            reader = readers[shard]
+            readers.move_to_end(shard)  # Another thread may have dropped it in between.
+        except KeyError:
+            pass
+        else:
+            return reader
+        reader = self.cache.open(shard)
+        if self._decoders:
+            reader.use_decoders(self._decoders)
+        with self._lock:
+            readers[shard] = reader
+            while len(readers) > self._max_readers:
+                readers.popitem(last=False)
+        return reader
+
+    def forget(self, shard: int) -> None:
+        """Drop the reader of a shard, if there is one."""
+        with self._lock:
+            self._readers.pop(shard, None)
+
+    def close(self) -> None:
+        """Drop all readers and close the cache."""
+        with self._lock:
+            self._readers.clear()
+        self.cache.close()
+
+    def _take_each(
+        self, ids: NDArray[np.int64], method: Literal["take", "take_columns"]
+    ) -> tuple[list[Any], NDArray[np.int64] | None]:
+        """What each shard gives, and where the samples of one shard after another belong.
+
+        The places are None if there is only one shard, and all are in order, or none.
+        """
+        shards, offsets = self.spanner(ids)
+        if not len(shards):
+            return [], None
+        if shards[0] == shards[-1] and (shards == shards[0]).all():
+            return [self._take(int(shards[0]), offsets, method)], None
+        # numpy sorts short integers by their digits, in a quarter of the time.
+        is_short = len(self.cache) <= 1 << 16
+        order = np.argsort(shards.astype(np.uint16) if is_short else shards, kind="stable")
+        sorted_shards, sorted_offsets = shards[order], offsets[order]
+        bounds = np.flatnonzero(np.diff(sorted_shards, prepend=-1, append=-1)).tolist()
+        parts = [
+            self._take(int(sorted_shards[start]), sorted_offsets[start:stop], method)
+            for start, stop in pairwise(bounds)
+        ]
+        return parts, order
+
+    def _take(self, shard: int, offsets: NDArray[np.int64], method: str) -> Any:
+        self.cache.touch(shard)
+        try:
+            return getattr(self.reader(shard), method)(offsets)
+        except ShardCorruptError as error:
+            return getattr(self._repaired(shard, error), method)(offsets)
+
+    def _repaired(self, shard: int, error: ShardCorruptError) -> ShardReader:
+        """A reader of the shard after it was fetched again; where it can't be, `error` stands."""
+        self.forget(shard)
+        if not self.cache.refresh(shard):
+            raise error
+        return self.reader(shard)
+
+
+def checked_ids(ids: Sequence[int] | NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Sample ids as users give them, those from the end put right.
+
+    Raises:
+        IndexError: One is not in [-size, size).
+    """
+    found = np.asarray(ids, np.int64)
+    if found.size and not (found.min() >= -size and found.max() < size):
+        raise IndexError(
+            f"Samples {found.min()} to {found.max()} are not all in [-{size}, {size})."
+        )
+    return np.where(found < 0, found + size, found)

@@ -1,0 +1,278 @@
+"""What the processes of a node know together of one directory of shards.
+
+Beside the shards, in `.streaming/`, are a lease that every user holds, the lock files, the table of
+what is there, and `source.json`, which says where it came from. All of it can be removed when
+nobody is at work; it is made again from what lies in the directory.
+"""
+
+import itertools
+import logging
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streaming.errors import CacheError, StreamingError
+from streaming.format.index import Index
+from streaming.hashing import get_hash
+from streaming.shared.files import Claim, ShardFiles, target_of_part
+from streaming.shared.lock import FileLock, Stripes
+from streaming.shared.table import SharedTable
+
+__all__ = [
+    "STATE_VARIABLE",
+    "CacheDirectory",
+    "DirectoryState",
+    "is_seen_by_all",
+    "measure",
+    "state_errors",
+    "state_path",
+    "sweep_parts",
+]
+
+logger = logging.getLogger(__name__)
+
+STATE_VARIABLE = "STREAMING_STATE_DIR"
+
+_RAW_OURS, _ZIP_OURS = 1, 2
+
+# A record of `shards.tbl`. Bytes are those that lie there, or are promised to a shard that is being
+# prepared. They and the flags change under the shard's lock, `last_use_ns` under none.
+_RECORD = np.dtype([("raw", "<i8"), ("zip", "<i8"), ("last_use_ns", "<i8"), ("flags", "<i8")])
+
+
+@dataclass(frozen=True, slots=True)
+class CacheDirectory:
+    """A directory of shards. Plain data.
+
+    Attributes:
+        path: Where it is.
+        digest: Digest of its index.
+    """
+
+    path: Path
+    digest: str
+
+
+class DirectoryState:
+    """The shared state of one directory, open in one process. Threads may share it.
+
+    Holds the lease of the directory until `close`, or until the process ends in whatever way. Its
+    disk use is the sum of the records, not a number of its own that a killed process could leave
+    wrong; a record that one left wrong is put right by the next who takes the shard's lock.
+
+    Args:
+        directory: The directory.
+        index: Its index.
+
+    Raises:
+        CacheError: The directory can't hold the state: it is read-only or has no locks.
+    """
+
+    def __init__(self, directory: CacheDirectory, index: Index) -> None:
+        self._root = state_path(directory.path)
+        self._stripes = Stripes(self._root)
+        self._lease = FileLock(self._root / "lease")
+        try:
+            with state_errors(directory.path):
+                self._root.mkdir(parents=True, exist_ok=True)
+                is_alone = self._lease.acquire(blocking=False)
+                if not is_alone:
+                    self._lease.acquire(shared=True)
+                with self.room().exclusive():
+                    records = self._open_table(directory, index, is_alone).records
+                if is_alone:
+                    self._lease.acquire(shared=True)
+        except BaseException:
+            self._lease.release()  # An error may be kept, and this object with it.
+            raise
+        self._raw, self._zip = records["raw"], records["zip"]
+        self._last_use_ns, self._flags = records["last_use_ns"], records["flags"]
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("The state of a directory is open in one process; it can't be pickled.")
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+    def close(self) -> None:
+        """Give back the lease."""
+        self._lease.release()
+
+    def lock(self, shard: int) -> FileLock:
+        """The lock under which the files of a shard change; other shards may have the same."""
+        return self._stripes.lock(shard)
+
+    def room(self) -> FileLock:
+        """The lock of whoever makes room. Its holder waits for no other lock."""
+        return FileLock(self._root / "total")
+
+    def has_raw(self, shards: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether raw files of these shards are known to be there."""
+        found: NDArray[np.bool_] = self._raw[shards] > 0
+        return found
+
+    def touch(self, shards: int | NDArray[np.int64]) -> None:
+        """Note that shards are in use. Takes no lock."""
+        self._last_use_ns[shards] = time.time_ns()
+
+    def last_use_ns(self) -> NDArray[np.int64]:
+        """When each shard was last in use, in ns since 1970; 0 if never. A copy."""
+        return self._last_use_ns.copy()
+
+    def used(self, *, zips: bool) -> int:
+        """Bytes of all shards that are here or promised, with or without the compressed files."""
+        return int(self._raw.sum()) + (int(self._zip.sum()) if zips else 0)
+
+    def own_bytes(self) -> NDArray[np.int64]:
+        """Bytes of each shard in files that this library made or fetched, shape (num_shards,)."""
+        own: NDArray[np.int64] = self._raw * (self._flags & _RAW_OURS != 0)
+        own += self._zip * (self._flags & _ZIP_OURS != 0)
+        return own
+
+    # For the holder of the shard's lock.
+
+    def promise(self, shard: int, files: ShardFiles) -> None:
+        """Count the bytes that a shard will have when it is prepared, before it is."""
+        self._raw[shard] = files.info.raw_bytes
+        if files.source is not None:
+            self._zip[shard] = files.info.zip_bytes
+
+    def record(self, shard: int, files: ShardFiles) -> None:
+        """Count what is there of a shard."""
+        raw, zip = measure(files.raw_paths), measure(files.zip_paths)
+        self._flags[shard] &= (_RAW_OURS if raw else 0) | (_ZIP_OURS if zip else 0)
+        self._raw[shard], self._zip[shard] = raw, zip
+
+    def claims(self, shard: int) -> Claim:
+        """What notes that files of a shard are made by this library."""
+
+        def claim(kind: Literal["raw", "zip"]) -> None:
+            self._flags[shard] |= _RAW_OURS if kind == "raw" else _ZIP_OURS
+
+        return claim
+
+    def is_own(self, shard: int, kind: Literal["raw", "zip"]) -> bool:
+        """Whether this library made the raw files, or fetched the compressed ones."""
+        return bool(self._flags[shard] & (_RAW_OURS if kind == "raw" else _ZIP_OURS))
+
+    def _open_table(self, directory: CacheDirectory, index: Index, is_alone: bool) -> SharedTable:
+        """The table, built anew from a listing unless it is there and others use it."""
+        path = self._root / "shards.tbl"
+        old = SharedTable.open(path, _RECORD, len(index), directory.digest)
+        if old is not None and not is_alone:
+            return old
+        listing = _Listing(directory.path, index)
+        if is_alone:
+            listing.remove_parts()
+        records = np.zeros(len(index), _RECORD) if old is None else old.records.copy()
+        records["raw"], records["zip"] = listing.measure()
+        records["flags"] &= np.where(records["raw"] > 0, _RAW_OURS, 0) | np.where(
+            records["zip"] > 0, _ZIP_OURS, 0
+        )
+        return SharedTable.create(path, records, directory.digest)
+
+
+def sweep_parts(directory: CacheDirectory, index: Index) -> None:
+    """Remove what killed processes have left, if there is any and nobody uses the directory.
+
+    Where no shard is missing, nobody would open the state, which does so.
+    """
+    try:
+        with os.scandir(directory.path) as entries:
+            has_parts = any(target_of_part(entry.name, any_node=True) for entry in entries)
+        if has_parts:
+            DirectoryState(directory, index).close()
+    except (OSError, CacheError) as error:
+        logger.debug("Temporary files in %s are left as they are: %s", directory.path, error)
+
+
+class _Listing:
+    """What lies in a directory, and in the folders that its index names."""
+
+    def __init__(self, directory: Path, index: Index) -> None:
+        self._directory = directory
+        self._raw, self._zip = index.basenames("raw"), index.basenames("zip")
+        self._length = len(index)
+        names = itertools.chain.from_iterable(self._raw + self._zip)
+        heads = {name[: name.rfind("/") + 1] for name in names}
+        self._sizes: dict[str, int] = {}
+        for head in heads:
+            try:
+                with os.scandir(directory / head) as entries:
+                    self._sizes.update({head + entry.name: measure([entry]) for entry in entries})
+            except FileNotFoundError:
+                continue  # No file has come to this folder yet.
+
+    def measure(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Bytes that are there of the raw and of the compressed files of each shard."""
+        sizes = self._sizes
+
+        def total(parts: list[list[str]]) -> NDArray[np.int64]:
+            found = np.zeros(self._length, np.int64)
+            for names in parts:
+                found += np.fromiter((sizes.get(name, 0) for name in names), np.int64)
+            return found
+
+        return total(self._raw), total(self._zip)
+
+    def remove_parts(self) -> None:
+        """Remove the temporary files of processes that were killed. For whoever is alone."""
+        known = set(itertools.chain.from_iterable(self._raw + self._zip))
+        any_node = is_seen_by_all(self._directory)
+        for name in self._sizes:
+            if target_of_part(name, any_node=any_node) in known:
+                logger.debug("Removing %s, which a killed process left.", self._directory / name)
+                (self._directory / name).unlink(missing_ok=True)
+
+
+def state_path(directory: Path) -> Path:
+    """Where the state of a directory is kept: in it, or below STREAMING_STATE_DIR."""
+    root = os.environ.get(STATE_VARIABLE)
+    if not root:
+        return directory / ".streaming"
+    name = get_hash("xxh3_128", os.path.realpath(directory).encode())
+    return Path(root) / name
+
+
+def is_seen_by_all(directory: Path) -> bool:
+    """Whether all who use a directory, on other nodes too, meet at one state."""
+    return state_path(directory).parent == directory
+
+
+@contextmanager
+def state_errors(directory: Path) -> Iterator[None]:
+    """Turn what the system says of a state that can't be kept into our error."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, StreamingError):
+            raise
+        if isinstance(error, FileNotFoundError):
+            raise CacheError(
+                f"The state of the shards in {directory} is gone from {state_path(directory)}: "
+                f"{error}. Something has removed it under a living run. Start the run again from "
+                f"its last checkpoint; what is missing is fetched again."
+            ) from error
+        raise CacheError(
+            f"The state of the shards in {directory} can't be kept and locked in "
+            f"{state_path(directory)}: {error}. If that directory is read-only or on a file system "
+            f"without locks, set {STATE_VARIABLE} to a directory on a local disk."
+        ) from error
+
+
+def measure(paths: Iterable[Path | os.DirEntry[str]]) -> int:
+    """Bytes of those of the files that are there."""
+    total = 0
+    for path in paths:
+        try:
+            total += path.stat().st_size
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+    return total

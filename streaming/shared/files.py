@@ -1,0 +1,316 @@
+"""The files of one shard in one directory: whether they are whole, and how to come by them.
+
+Nothing here locks or counts. Who calls what changes files holds the shard's lock.
+"""
+
+import errno
+import logging
+import os
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal, Protocol, TypeAlias
+
+from streaming.compression import decompress_file
+from streaming.errors import ConfigError, MissingFileError, ShardCorruptError, from_os_error
+from streaming.format.index import FileInfo, ShardInfo
+from streaming.hashing import Digest, get_hash
+
+__all__ = ["Claim", "Identity", "ShardFiles", "Source", "Steps", "replacing", "target_of_part"]
+
+logger = logging.getLogger(__name__)
+
+# Called with what is about to get its final name, so that a process that is killed a moment later
+# leaves nothing of which nobody knows who made it.
+Claim: TypeAlias = Callable[[Literal["raw", "zip"]], None]
+
+# What tells the raw files of a shard from those that were there before: (inode, time in ns) each.
+Identity: TypeAlias = tuple[tuple[int, int], ...]
+
+
+class Source(Protocol):
+    """Where the files of a directory come from. Plain data: it pickles, and opens what it needs."""
+
+    def fetch(self, file: FileInfo, path: Path, digest: tuple[str, str] | None = None) -> int:
+        """Copy a file here.
+
+        Args:
+            file: Which; its `bytes` are checked if they are not negative.
+            path: Where to; does not exist yet. Part of the file may be left there on error.
+            digest: Hash name and what it must come to.
+
+        Returns:
+            Bytes of the file.
+        """
+        ...
+
+    def url(self, basename: str) -> str:
+        """Address of a file, for messages and to tell one source from another."""
+        ...
+
+
+class Steps(Protocol):
+    """Steps of making files that somebody does in his own way. Plain data: it pickles."""
+
+    @property
+    def decompresses(self) -> bool:
+        """Whether `decompress` is to be called."""
+        ...
+
+    @property
+    def prepares(self) -> bool:
+        """Whether `prepare` is to be called, in place of fetching and decompressing."""
+        ...
+
+    def decompress(self, zip: FileInfo, path: Path, target: Path, compression: str) -> None:
+        """Decompress the file at `path`, which the index calls `zip`, to `target`."""
+        ...
+
+    def prepare(self, raw: FileInfo, zip: FileInfo | None, compression: str | None) -> None:
+        """Make a raw file, under its own name."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFiles:
+    """The files of one shard: raw ones that are read, and compressed ones they are made from.
+
+    A file is whole if its size is what the index says: everything gets its name only when it is
+    complete, and a file that was cut by something else has another size.
+
+    Attributes:
+        directory: Where they are.
+        info: What the index says of them.
+        source: Where missing ones come from; None if there is nowhere.
+        validate_hash: Name of the hash that is checked when files are fetched or decompressed.
+        steps: How to make files, where it is done in another way than usual.
+    """
+
+    directory: Path
+    info: ShardInfo
+    source: Source | None = None
+    validate_hash: str | None = None
+    steps: Steps | None = None
+
+    @property
+    def raw_paths(self) -> list[Path]:
+        """Paths of the raw files, in the order of the index."""
+        return [self.directory / raw.basename for raw, _ in self.info.files]
+
+    @property
+    def zip_paths(self) -> list[Path]:
+        """Paths of the compressed files; empty if the shard is not compressed."""
+        return [self.directory / file.basename for _, file in self.info.files if file]
+
+    def identity(self) -> Identity | None:
+        """What the raw files are known by; None unless all of them are there and whole."""
+        marks = []
+        for raw, _ in self.info.files:
+            found = _stat(self.directory / raw.basename)
+            if found is None or found.st_size != raw.bytes:
+                return None
+            marks.append((found.st_ino, found.st_mtime_ns))
+        return tuple(marks)
+
+    def can_make(self) -> bool:
+        """Whether the raw files, were they not there, could be had."""
+        return self.source is not None or all(
+            file is not None and self._is_whole(file) for _, file in self.info.files
+        )
+
+    def check_can_make(self) -> None:
+        """Make sure that what is missing can be had.
+
+        Raises:
+            MissingFileError: A file is not there.
+            ShardCorruptError: A file has the wrong size.
+        """
+        if self.source is not None:
+            return
+        for raw, zip in self.info.files:
+            if self._is_whole(raw) or (zip is not None and self._is_whole(zip)):
+                continue
+            for file in (raw, zip):
+                if file is not None and (found := _stat(self.directory / file.basename)):
+                    raise ShardCorruptError(
+                        f"Shard file {self.directory / file.basename} has {found.st_size} bytes, "
+                        f"but the index says {file.bytes}. There is no remote to fetch it from."
+                    )
+            raise MissingFileError(
+                f"Shard file {self.directory / raw.basename} is missing"
+                f"{f', and so is its compressed form {zip.basename}' if zip else ''}. There is no "
+                f"remote to fetch it from."
+            )
+
+    def make(self, claim: Claim, *, anew: bool = False) -> None:
+        """Fetch and decompress what is missing. What can't be decompressed is fetched once more.
+
+        Args:
+            claim: Called right before each file gets its name.
+            anew: Replace what is there, too.
+
+        Raises:
+            ConfigError: The index has no hash of the name `validate_hash`.
+            MissingFileError: A file is not there, and there is no source.
+            ShardCorruptError: Bytes that were fetched, or lie here, are not what the index says.
+            StoreError: The source failed.
+        """
+        for raw, zip in self.info.files:
+            if anew or not self._is_whole(raw):
+                self._make_file(raw, zip, claim, anew)
+
+    def drop(self, paths: Iterable[Path]) -> None:
+        """Remove files of this shard; those already gone are no error."""
+        for path in paths:
+            path.unlink(missing_ok=True)
+
+    def _make_file(self, raw: FileInfo, zip: FileInfo | None, claim: Claim, anew: bool) -> None:
+        if self.steps is not None and self.steps.prepares:
+            self._have_prepared(self.steps, raw, zip, claim, anew)
+            return
+        if zip is None:
+            self._fetch(raw, lambda: claim("raw"))
+            return
+        if (anew and self.source is not None) or not self._is_whole(zip):
+            self._fetch(zip, lambda: claim("zip"))
+        try:
+            self._decompress(zip, raw, claim)
+        except ShardCorruptError as error:
+            if self.source is None:
+                raise
+            logger.warning("%s It is fetched again.", str(error))
+            self._fetch(zip, lambda: claim("zip"))
+            self._decompress(zip, raw, claim)
+
+    def _have_prepared(
+        self, steps: Steps, raw: FileInfo, zip: FileInfo | None, claim: Claim, anew: bool
+    ) -> None:
+        if anew:
+            has_other = self.source is not None
+            self.drop([*self.raw_paths, *(self.zip_paths if has_other else ())])
+        claim("raw")
+        if zip is not None and not self._is_whole(zip):
+            claim("zip")
+        steps.prepare(raw, zip, self.info.compression)
+        if not self._is_whole(raw):
+            found = _stat(self.directory / raw.basename)
+            raise ShardCorruptError(
+                f"A step of a subclass left {found.st_size if found else 'no'} bytes of "
+                f"{self.directory / raw.basename}, but the index says {raw.bytes}."
+            )
+
+    def _fetch(self, file: FileInfo, claim: Callable[[], None]) -> None:
+        if self.source is None:
+            self.check_can_make()  # Raises, unless the file has come this very moment.
+            return
+        digest = self._expected_hash(file)
+        with replacing(self.directory / file.basename) as part:
+            self.source.fetch(file, part, digest)
+            found = _stat(part)
+            if found is None or found.st_size != file.bytes:
+                raise ShardCorruptError(
+                    f"{self.source.url(file.basename)} gave {found.st_size if found else 'no'} "
+                    f"bytes for {file.basename}, but the index says {file.bytes}. The object there "
+                    f"may have been replaced after the index was written."
+                )
+            claim()
+
+    def _decompress(self, zip: FileInfo, raw: FileInfo, claim: Claim) -> None:
+        path, target = self.directory / zip.basename, self.directory / raw.basename
+        algo = self.validate_hash
+        expected = raw.hashes.get(algo) if algo else None
+        digest = Digest(algo) if algo and expected else None
+        with replacing(target) as part:
+            self._write_raw(zip, path, part, raw.bytes, digest)
+            if digest is not None and digest.hexdigest() != expected:
+                raise ShardCorruptError(
+                    f"Shard file {path}, decompressed, has {digest.algo} {digest.hexdigest()}, but "
+                    f"the index says {expected}."
+                )
+            claim("raw")
+
+    def _write_raw(
+        self, zip: FileInfo, path: Path, part: Path, size: int, digest: Digest | None
+    ) -> None:
+        """Decompress the file at `path`, and have what comes out digested."""
+        assert self.info.compression is not None  # The index was checked for it.
+        if self.steps is None or not self.steps.decompresses:
+            decompress_file(self.info.compression, path, part, size=size, digest=digest)
+            return
+        self.steps.decompress(zip, path, part, self.info.compression)
+        found = _stat(part)
+        if found is None or found.st_size != size:
+            raise ShardCorruptError(
+                f"Shard file {path}, decompressed, has {found.st_size if found else 'no'} bytes, "
+                f"but the index says {size}."
+            )
+        if digest is not None:
+            digest.update(part.read_bytes())
+
+    def _expected_hash(self, file: FileInfo) -> tuple[str, str] | None:
+        algo = self.validate_hash
+        if algo is None:
+            return None
+        if algo not in file.hashes:
+            raise ConfigError(
+                f"`validate_hash` is {algo!r}, but the index has of {file.basename} "
+                f"{'only ' + ', '.join(sorted(file.hashes)) if file.hashes else 'no hash at all'}."
+            )
+        return algo, file.hashes[algo]
+
+    def _is_whole(self, file: FileInfo) -> bool:
+        found = _stat(self.directory / file.basename)
+        return found is not None and found.st_size == file.bytes
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Write a file under a temporary name beside its own, which it gets if the block succeeds."""
+    part = path.with_name(f"{path.name}.{_node()}-{uuid.uuid4().hex[:16]}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise from_os_error(error, f"Can't make the directory {path.parent}") from error
+    try:
+        yield part
+        try:
+            os.replace(part, path)
+        except OSError as error:
+            raise from_os_error(error, f"Can't give {part} the name {path.name}") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def target_of_part(name: str, *, any_node: bool) -> str | None:
+    """The name that a temporary file of `replacing`, or of a download into it, would have got.
+
+    Args:
+        name: Name of a file.
+        any_node: Whether those of other nodes count.
+
+    Returns:
+        None if it is no such file.
+    """
+    match = _PART.fullmatch(name)
+    return match["name"] if match and (any_node or match["node"] == _node()) else None
+
+
+_PART = re.compile(r"(?P<name>.+?)\.(?P<node>[0-9a-f]{8})-[0-9a-f]{16}\.part(\..+)?")
+
+
+@cache
+def _node() -> str:
+    return get_hash("xxh32", os.uname().nodename.encode())
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
+            return None
+        raise from_os_error(error, f"Can't look at {path}") from error

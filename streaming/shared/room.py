@@ -1,0 +1,209 @@
+"""Room for shards under a limit: who has to go, and in which order."""
+
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streaming.errors import CacheLimitError
+from streaming.shared.directory import DirectoryState, measure
+from streaming.shared.shelf import CachePart, Place, Shelf
+
+__all__ = ["Room", "evict"]
+
+logger = logging.getLogger(__name__)
+
+
+class Room:
+    """Keeps the shards of a shelf within a limit. Threads may share it.
+
+    Counted are the files of parts with a source, and raw files made of local compressed ones.
+
+    Args:
+        shelf: The shards.
+        limit: Bytes that they may take; None: any.
+
+    Raises:
+        CacheLimitError: `limit` is below what the largest shard takes while it is prepared.
+    """
+
+    def __init__(self, shelf: Shelf, limit: int | None) -> None:
+        self.limit = limit
+        self._shelf = shelf
+        self._needs = np.concatenate([np.zeros(0, np.int64), *map(_needs, shelf.parts)])
+        # One part of each directory that can change, and its first shard.
+        self._roots = {
+            part.directory.path: (part, first)
+            for part, first in zip(shelf.parts, shelf.firsts, strict=False)
+            if part.can_make
+        }
+        self._next_use: dict[int, int] = {}
+        self._is_exceeded = False
+        if limit is not None and len(shelf):
+            self._check_limit(limit)
+
+    def pin(self, shards: Sequence[int]) -> None:
+        """Say which shards are needed next, in order of use; for what was said before."""
+        self._next_use = {shard: place for place, shard in enumerate(shards)}
+        for shard in shards:
+            self._shelf.touch(shard)
+
+    def used(self) -> int:
+        """Bytes that are here or promised."""
+        return sum(self._used_by(part) for part, _ in self._roots.values())
+
+    def coldest(self) -> int | None:
+        """The shard that was not used for longest, of those that were fetched or made here."""
+        shards, _ = self._victims({}, ahead=False)
+        found = (shard for shard in shards.tolist() if self._shelf.find(shard).files.can_make())
+        return next(found, None)
+
+    def reserve(self, place: Place, state: DirectoryState, *, ahead: bool) -> bool:
+        """Promise the bytes of a held shard, and evict others until the limit holds.
+
+        Args:
+            place: The shard.
+            state: Of its directory.
+            ahead: It can wait.
+
+        Returns:
+            Whether to go on: there is room, or the shard can't wait. If not, nothing is promised.
+        """
+        if self.limit is None:
+            state.promise(place.local, place.files)
+            return True
+        states = [self._shelf.state(part) for part, _ in self._roots.values()]
+        with states[0].room().exclusive():
+            state.promise(place.local, place.files)
+            excess = self._make(place.shard, self.limit, ahead)
+            if excess <= 0:
+                return True
+            if ahead:
+                state.record(place.local, place.files)
+                return False
+        if not self._is_exceeded:
+            self._is_exceeded = True
+            logger.warning(
+                "The cached shards take %d bytes more than `cache_limit` (%d): the rest is being "
+                "prepared, or was there before this library came and is not its to remove. Raise "
+                "the limit, or remove what is not needed from %s.",
+                excess,
+                self.limit,
+                ", ".join(map(str, self._roots)),
+            )
+        return True
+
+    def _check_limit(self, limit: int) -> None:
+        largest = self._shelf.find(int(self._needs.argmax()))
+        least = int(self._needs.max())
+        if limit < least:
+            raise CacheLimitError(
+                f"`cache_limit` is {limit} bytes, but shard {largest.files.raw_paths[-1]} takes "
+                f"{least} while it is prepared ({largest.files.info.raw_bytes} raw). Give at "
+                f"least {least}; some more, so that others can be fetched while it is read."
+            )
+
+    def _used_by(self, part: CachePart) -> int:
+        has_zips = part.source is not None
+        state = self._shelf.open_state(part)
+        if state is not None:
+            return state.used(zips=has_zips)
+        shards = map(part.files, range(len(part.index)))
+        return sum(
+            measure(files.raw_paths) + (measure(files.zip_paths) if has_zips else 0)
+            for files in shards
+        )
+
+    def _make(self, shard: int, limit: int, ahead: bool) -> int:
+        """Evict what nobody is at work on, until the limit holds with `shard`. The room is held.
+
+        Returns:
+            Bytes by which it is exceeded; not positive if it holds.
+        """
+        next_use = self._next_use  # Once: other threads replace it.
+        excess = self.used() - limit
+        if ahead:
+            excess += self._needed_before(shard, next_use)
+        if excess <= 0:
+            return excess
+        victims, sizes = self._victims(next_use, ahead)
+        if ahead and sizes.sum() < excess:
+            return excess
+        for victim in victims.tolist():
+            excess -= self._evict_if_free(victim)
+            if excess <= 0:
+                break
+        return excess
+
+    def _needed_before(self, shard: int, next_use: dict[int, int]) -> int:
+        """Bytes of the shards that are needed before this one, and for which no room is made yet.
+
+        Threads come in any order; without this, one would take the place of a shard that is needed
+        earlier, which would then have to exceed the limit. A shard that is no longer needed comes
+        after all that are.
+        """
+        place = next_use.get(shard, len(next_use))
+        earlier = np.array([other for other, at in next_use.items() if at < place], np.int64)
+        return int(self._needs[earlier][~self._shelf.may_have_raw(earlier)].sum())
+
+    def _victims(
+        self, next_use: dict[int, int], ahead: bool
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Shards that may be evicted, in the order in which to do it, and the bytes in each.
+
+        First those that were not used for longest; last, and not at all to look ahead, those that
+        are needed next, from the farthest.
+        """
+        states = [(self._shelf.state(part), first) for part, first in self._roots.values()]
+        sizes = np.concatenate([state.own_bytes() for state, _ in states])
+        ages = np.concatenate([state.last_use_ns() for state, _ in states])
+        ids = np.concatenate([first + np.arange(len(state)) for state, first in states])
+        is_needed = np.isin(ids, list(next_use))
+        free = np.flatnonzero((sizes > 0) & ~is_needed)
+        order = free[np.argsort(ages[free], kind="stable")].tolist()
+        if not ahead:
+            needed = np.flatnonzero((sizes > 0) & is_needed).tolist()
+            order += sorted(needed, key=lambda at: next_use[int(ids[at])], reverse=True)
+        return ids[order], sizes[order]
+
+    def _evict_if_free(self, shard: int) -> int:
+        """Evict a shard unless somebody is at work on it."""
+        place = self._shelf.find(shard)
+        state = self._shelf.state(place.part)
+        lock = state.lock(place.local)
+        if not place.files.can_make() or not lock.acquire(blocking=False):
+            return 0
+        try:
+            return evict(place, state)
+        finally:
+            lock.release()
+
+
+def evict(place: Place, state: DirectoryState) -> int:
+    """Remove what this library made or fetched of a held shard, which can be made again.
+
+    Returns:
+        Bytes that were removed.
+    """
+    files = place.files
+    paths = files.raw_paths if state.is_own(place.local, "raw") else []
+    if state.is_own(place.local, "zip") and files.source is not None:
+        paths += files.zip_paths
+    freed = measure(paths)
+    try:
+        files.drop(paths)
+    except PermissionError:
+        freed -= measure(paths)  # Another user's. His own processes can remove it.
+    state.record(place.local, files)
+    if freed:
+        logger.debug("Evicted shard %d, %d bytes.", place.shard, freed)
+    return freed
+
+
+def _needs(part: CachePart) -> NDArray[np.int64]:
+    """Bytes that each shard takes while it is prepared; 0 where nothing can be prepared."""
+    table = part.index.table
+    if part.source is not None:
+        return table.raw_bytes + table.zip_bytes
+    return np.where(table.zip_bytes > 0, table.raw_bytes, 0)

@@ -1,0 +1,154 @@
+"""The shards of several directories under one numbering, as one process sees them."""
+
+import bisect
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streaming.errors import CacheError
+from streaming.format.index import Index
+from streaming.shared.directory import CacheDirectory, DirectoryState
+from streaming.shared.files import ShardFiles, Source, Steps
+
+__all__ = ["CachePart", "Place", "Shelf"]
+
+
+@dataclass(frozen=True, slots=True)
+class CachePart:
+    """The shards of one stream. Plain data.
+
+    Attributes:
+        directory: Where they are on this node, as `obtain_index` says.
+        index: Their index.
+        source: Where missing files come from; None if all are here.
+        keep_zip: Keep a compressed file that was fetched, beside what was made from it.
+        validate_hash: Name of the hash in the index that is checked on fetching; None for none.
+        steps: How to make files, where it is done in another way than usual.
+        columns: Those that samples shall have; None for all.
+    """
+
+    directory: CacheDirectory
+    index: Index
+    source: Source | None = None
+    keep_zip: bool = False
+    validate_hash: str | None = None
+    steps: Steps | None = None
+    columns: tuple[str, ...] | None = None
+
+    @property
+    def can_make(self) -> bool:
+        """Whether there can be files to fetch or to decompress, and so a state to share."""
+        return self.source is not None or bool(self.index.table.zip_bytes.any())
+
+    def files(self, shard: int) -> ShardFiles:
+        """The files of shard `shard` of this stream."""
+        info = self.index.shard(shard)
+        return ShardFiles(self.directory.path, info, self.source, self.validate_hash, self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One shard: its number among all, its part, its number in that, and its files."""
+
+    shard: int
+    part: CachePart
+    local: int
+    files: ShardFiles
+
+
+class Shelf:
+    """Shards numbered part after part, and the states of their directories.
+
+    For one process; of no use after a fork. Threads may share it.
+
+    Args:
+        parts: The parts. Those in one directory share its state.
+    """
+
+    def __init__(self, parts: Sequence[CachePart]) -> None:
+        self.parts = tuple(parts)
+        self.firsts = [0, *np.cumsum([len(part.index) for part in parts]).tolist()]
+        self._states: dict[Path, DirectoryState] = {}
+        self._opening = threading.Lock()
+        self._pid = os.getpid()
+
+    def __len__(self) -> int:
+        return int(self.firsts[-1])
+
+    @property
+    def has_states(self) -> bool:
+        """Whether the state of any directory is open."""
+        return bool(self._states)
+
+    def find(self, shard: int) -> Place:
+        """Where a shard is.
+
+        Raises:
+            IndexError: There is no such shard.
+        """
+        number, local = self._locate(shard)
+        part = self.parts[number]
+        return Place(shard, part, local, part.files(local))
+
+    def state(self, part: CachePart) -> DirectoryState:
+        """The state of a part's directory, opened on first use.
+
+        Raises:
+            CacheError: The directory can't hold it, or this is a copy in a forked child.
+        """
+        if os.getpid() != self._pid:
+            raise CacheError(
+                f"This shard cache was made in process {self._pid} and came to process "
+                f"{os.getpid()} by a fork. Make one in each process."
+            )
+        with self._opening:
+            state = self._states.get(part.directory.path)
+            if state is None:
+                state = DirectoryState(part.directory, part.index)
+                self._states[part.directory.path] = state
+        return state
+
+    def open_state(self, part: CachePart) -> DirectoryState | None:
+        """The state of a part's directory if it is open."""
+        return self._states.get(part.directory.path)
+
+    def touch(self, shard: int) -> None:
+        """Note that a shard is in use, where a state is open."""
+        if not self._states:  # Single samples of a local dataset come this way, too.
+            return
+        number, local = self._locate(shard)
+        state = self.open_state(self.parts[number])
+        if state is not None:
+            state.touch(local)
+
+    def may_have_raw(self, shards: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """False for the shards of which an open state says that no raw file is here."""
+        found = np.ones(len(shards), np.bool_)
+        if self._states:
+            numbers = np.searchsorted(self.firsts, shards, side="right") - 1
+            for number in np.unique(numbers).tolist():
+                state = self.open_state(self.parts[number])
+                if state is not None:
+                    mine = numbers == number
+                    found[mine] = state.has_raw(shards[mine] - self.firsts[number])
+        return found
+
+    def close(self) -> None:
+        """Give back the leases; in a forked child nothing happens, they are its parent's."""
+        if os.getpid() != self._pid:
+            return
+        with self._opening:
+            for state in self._states.values():
+                state.close()
+            self._states.clear()
+
+    def _locate(self, shard: int) -> tuple[int, int]:
+        if not 0 <= shard < len(self):
+            raise IndexError(f"Shard {shard} is not in a dataset of {len(self)} shards.")
+        number = bisect.bisect_right(self.firsts, shard) - 1
+        return number, shard - self.firsts[number]

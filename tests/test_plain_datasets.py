@@ -1,0 +1,280 @@
+"""Whole datasets of text files without an index: streamed, shuffled, resumed, mixed, forked."""
+
+import json
+import os
+import pickle
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streaming import (
+    JSONWriter,
+    LocalDataset,
+    MDSWriter,
+    Stream,
+    StreamingDataLoader,
+    StreamingDataset,
+)
+from streaming.errors import (
+    ConfigError,
+    EmptyDatasetError,
+    MissingFileError,
+    ObjectNotFoundError,
+    ShardCorruptError,
+    UnknownNameError,
+)
+from streaming.format.publishing import write_index
+from tests.common.text import write
+
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
+BATCH = 4
+ROWS = [{"id": i, "text": f'row "{i}", é\n' * (i % 3)} for i in range(90)]
+
+
+def as_json(rows: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def as_csv(rows: list[dict[str, Any]]) -> str:
+    lines = [f'{row["id"]},"{row["text"].replace(chr(34), chr(34) * 2)}"\r\n' for row in rows]
+    return "id,text\r\n" + "".join(lines)
+
+
+@pytest.fixture(params=["jsonl", "csv"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Six files, half of them compressed."""
+    dump = as_json if request.param == "jsonl" else as_csv
+    for number, packing in enumerate(["", ".gz", "", ".zst", "", ".bz2"]):
+        rows = ROWS[number * 15 : (number + 1) * 15]
+        write(tmp_path / "data" / f"part-{number}.{request.param}{packing}", dump(rows))
+    return tmp_path / "data"
+
+
+def make(folder: Path, local: Path | None, **arguments: Any) -> StreamingDataset:
+    """A dataset of files that are read where they are, or that are copied to `local`."""
+    place = {"remote": str(folder), "local": str(local)}
+    if local is None:
+        place = {"local": str(folder)}
+    return StreamingDataset(**{"batch_size": BATCH, **place, **arguments})
+
+
+def ids(loader: StreamingDataLoader, limit: int | None = None) -> list[int]:
+    batches = iter(loader)
+    try:
+        return [int(number) for batch in islice(batches, limit) for number in batch["id"]]
+    finally:
+        if hasattr(batches, "close"):
+            batches.close()
+
+
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_case_F16_a_folder_is_read_in_file_order(
+    is_copied: bool, folder: Path, tmp_path: Path
+) -> None:
+    before = sorted(os.listdir(folder))
+    for _ in range(2):
+        dataset = make(folder, tmp_path / "cache" if is_copied else None)
+        assert list(dataset) == ROWS
+        assert len(dataset) == dataset.size == 90
+        assert [dataset[0], dataset[-1], dataset[44]] == [ROWS[0], ROWS[-1], ROWS[44]]
+    assert sorted(os.listdir(folder)) == before
+
+
+def test_case_F16_a_local_dataset_reads_a_folder(folder: Path) -> None:
+    dataset = LocalDataset(folder)
+    assert dataset[:] == ROWS
+    assert dataset.__getitems__([3, -1]) == [ROWS[3], ROWS[-1]]
+    assert pickle.loads(pickle.dumps(dataset))[7] == ROWS[7]
+
+
+def test_case_F16_a_remote_alone_is_enough(folder: Path) -> None:
+    assert list(StreamingDataset(remote=str(folder), batch_size=BATCH)) == ROWS
+
+
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_workers_read_every_sample_once_and_a_resume_goes_on_exactly(
+    is_copied: bool, folder: Path, tmp_path: Path
+) -> None:
+    def load(workers: int) -> StreamingDataLoader:
+        local = tmp_path / "cache" if is_copied else None
+        dataset = make(folder, local, shuffle=True, shuffle_block_size=40)
+        kind = {"multiprocessing_context": "fork"} if workers else {}
+        return StreamingDataLoader(dataset, batch_size=BATCH, num_workers=workers, **kind)
+
+    whole = ids(load(2))
+    assert sorted(whole) == list(range(90))
+    assert whole != list(range(90))
+    loader = load(2)
+    seen = ids(loader, 7)
+    state = json.loads(json.dumps(loader.state_dict()))
+    assert seen == whole[:28]
+    again = load(2)
+    again.load_state_dict(state)
+    assert seen + ids(again) == whole
+    other = load(0)
+    other.load_state_dict(state)
+    assert sorted(seen + ids(other)) == list(range(90))
+
+
+@pytest.mark.parametrize("folder", ["jsonl"], indirect=True)
+def test_spawned_workers_read_every_sample_once(folder: Path, tmp_path: Path) -> None:
+    dataset = make(folder, tmp_path / "cache", shuffle=True)
+    loader = StreamingDataLoader(
+        dataset, batch_size=BATCH, num_workers=2, multiprocessing_context="spawn"
+    )
+    assert sorted(ids(loader)) == list(range(90))
+
+
+@pytest.mark.parametrize("batching", ["random", "stratified", "per_stream"])
+def test_streams_are_mixed_with_an_mds_stream(batching: str, folder: Path, tmp_path: Path) -> None:
+    with MDSWriter(out=tmp_path / "mds", columns={"id": "int", "text": "str"}) as writer:
+        for i in range(60):
+            writer.write({"id": 1000 + i, "text": "mds"})
+
+    def load() -> StreamingDataLoader:
+        streams = [
+            Stream(remote=str(folder), local=str(tmp_path / "cache"), proportion=2),
+            Stream(local=str(tmp_path / "mds"), proportion=1),
+        ]
+        dataset = StreamingDataset(
+            streams=streams,
+            batch_size=6,
+            shuffle=True,
+            epoch_size=120,
+            batching_method=batching,
+        )
+        return StreamingDataLoader(dataset, batch_size=6)
+
+    loader = load()
+    whole = [batch["id"].tolist() for batch in loader]
+    counts = [sum(number >= 1000 for number in batch) for batch in whole]
+    assert sum(counts) in range(36, 41)
+    if batching == "stratified":
+        assert set(counts) <= {1, 2, 3}
+    loader = load()
+    batches = iter(loader)
+    for _ in range(5):
+        next(batches)
+    again = load()
+    again.load_state_dict(loader.state_dict() or {})
+    assert [batch["id"].tolist() for batch in again] == whole[5:]
+
+
+def test_a_cache_limit_is_kept(folder: Path, tmp_path: Path) -> None:
+    sizes = [path.stat().st_size for path in folder.iterdir()]
+    dataset = make(folder, tmp_path / "cache", shuffle=True, cache_limit=3 * max(sizes))
+    assert sorted(row["id"] for row in dataset) == list(range(90))
+    left = [path for path in (tmp_path / "cache").iterdir() if path.is_file()]
+    assert len(left) < 6
+    assert sorted(row["id"] for row in dataset) == list(range(90))
+
+
+def test_files_that_changed_are_read_anew_by_the_next_run(folder: Path, tmp_path: Path) -> None:
+    for local in (None, tmp_path / "cache"):
+        assert len(list(make(folder, local))) == 90
+    path = sorted(folder.iterdir())[0]
+    row = {"id": 500, "text": ""}
+    dump = as_json if path.suffix == ".jsonl" else as_csv
+    write(path, dump([*ROWS[:14], row]))
+    write(folder / f"part-6{path.suffix}", dump([row]))
+    for local in (None, tmp_path / "cache"):
+        assert list(make(folder, local)) == [*ROWS[:14], row, *ROWS[15:], row]
+
+
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_a_file_that_changes_under_a_run_is_an_error(
+    is_copied: bool, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    dataset = make(folder, tmp_path / "cache" if is_copied else None)
+    path = sorted(folder.iterdir())[0]
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"row", b"ROW"))
+    with pytest.raises(ShardCorruptError, match=r"part-0.* (changed|was replaced) after it was"):
+        list(dataset)
+    path.write_bytes(data + data)
+    with pytest.raises(ShardCorruptError, match="part-0"):
+        list(dataset)
+    caplog.clear()  # Records have errors, and these have frames that hold the dataset.
+
+
+def test_a_file_that_is_gone_is_named(folder: Path) -> None:
+    dataset = make(folder, None)
+    path = sorted(folder.iterdir())[0]
+    path.unlink()
+    with pytest.raises(MissingFileError, match="part-0"):
+        list(dataset)
+
+
+def test_patterns_and_lists_choose_files(folder: Path, tmp_path: Path) -> None:
+    for kind in ("local", "remote"):
+        pattern = Stream(**{kind: f"{folder}/part-[01].*"})  # type: ignore[arg-type]
+        assert list(StreamingDataset(streams=[pattern], batch_size=1)) == ROWS[:30]
+        files = [str(path) for path in sorted(folder.iterdir())]
+        several = Stream(**{kind: [files[3], files[0]]})  # type: ignore[arg-type]
+        assert list(StreamingDataset(streams=[several], batch_size=1)) == ROWS[45:60] + ROWS[:15]
+    first = Stream(local=files[:1])
+    second = Stream(local=files[1:2])
+    assert list(StreamingDataset(streams=[first, second], batch_size=1)) == ROWS[:30]
+
+
+def test_a_split_is_a_folder(folder: Path) -> None:
+    dataset = StreamingDataset(local=str(folder.parent), split=folder.name, batch_size=1)
+    assert list(dataset) == ROWS
+    with pytest.raises(ConfigError, match="`split` is 'x', but a list of files"):
+        StreamingDataset(streams=[Stream(local=[str(folder)], split="x")], batch_size=1)
+
+
+def test_columns_are_chosen_in_any_format(folder: Path, tmp_path: Path) -> None:
+    with JSONWriter(out=tmp_path / "json", columns={"id": "int", "text": "str"}) as writer:
+        for row in ROWS:
+            writer.write(row)
+    with MDSWriter(out=tmp_path / "mds", columns={"id": "int", "text": "str"}) as mds:
+        for row in ROWS:
+            mds.write(row)
+    for place in (folder, tmp_path / "json", tmp_path / "mds"):
+        stream = Stream(local=str(place), columns=["id"])
+        dataset = StreamingDataset(streams=[stream], batch_size=BATCH)
+        assert list(dataset) == [{"id": i} for i in range(90)]
+        with pytest.raises(UnknownNameError, match="no column 'none'"):
+            StreamingDataset(streams=[Stream(local=str(place), columns=["none"])])
+
+
+def test_columns_may_be_declared(folder: Path) -> None:
+    stream = Stream(local=str(folder), columns={"text": "str", "id": "float"})
+    dataset = StreamingDataset(streams=[stream], batch_size=BATCH)
+    assert dataset[3] == {"text": ROWS[3]["text"], "id": 3.0}
+
+
+def test_what_is_said_of_plain_files_does_not_fit_a_dataset(tmp_path: Path) -> None:
+    with JSONWriter(out=tmp_path / "json", columns={"id": "int"}) as writer:
+        writer.write({"id": 1})
+    local = str(tmp_path / "json")
+    assert StreamingDataset(streams=[Stream(local=local, format="jsonl")])[0] == {"id": 1}
+    for wrong in ({"format": "csv"}, {"columns": {"id": "int"}}, {"format_options": {"header": 0}}):
+        with pytest.raises(ConfigError, match="index"):
+            StreamingDataset(streams=[Stream(local=local, **wrong)])
+
+
+def test_a_folder_without_data_lacks_an_index(tmp_path: Path) -> None:
+    write(tmp_path / "README.md", b"")
+    with pytest.raises(MissingFileError, match=r"There is no index .*index.json"):
+        StreamingDataset(local=str(tmp_path))
+    with pytest.raises(ObjectNotFoundError, match=r"index.json"):
+        StreamingDataset(remote=str(tmp_path), local=str(tmp_path / "cache"))
+
+
+def test_files_without_samples_are_an_empty_dataset(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", b"\n\n")
+    write(tmp_path / "b.jsonl.gz", b"")
+    with pytest.raises(EmptyDatasetError, match="holds no samples"):
+        StreamingDataset(local=str(tmp_path))
+
+
+def test_an_index_that_comes_later_is_used(folder: Path, tmp_path: Path) -> None:
+    assert list(make(folder, tmp_path / "cache")) == ROWS
+    write_index(folder)
+    assert list(make(folder, tmp_path / "cache")) == ROWS
+    assert list(make(folder, None)) == ROWS
