@@ -1,0 +1,214 @@
+"""A DataLoader that knows how far the run has come, and goes on from there."""
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import from_numpy
+from torch.utils.data import DataLoader, Dataset, default_collate
+
+from streaming.dataset import Handoff, StreamingDataset
+from streaming.errors import ConfigError, DataError
+from streaming.foreign import refuse_preparation
+from streaming.shared.epoch import Start
+
+__all__ = ["StreamingDataLoader"]
+
+
+class StreamingDataLoader(DataLoader[Any]):
+    """torch's DataLoader over a StreamingDataset, with `state_dict` and `load_state_dict`.
+
+    Takes torch's arguments. The state counts the samples of batches that were given out, not what
+    workers have read ahead; saving it asks no worker. Works with any other dataset too, then
+    without a state.
+
+    Attributes:
+        num_samples_yielded: Samples in the batches given out in this iteration, on this rank.
+    """
+
+    def __init__(self, dataset: Dataset[Any], *args: Any, **kwargs: Any) -> None:
+        if getattr(dataset, "batched", False):
+            # torch's way of saying that the dataset makes the batches.
+            batch_size = args[0] if args else kwargs.setdefault("batch_size", None)
+            if batch_size is not None:
+                raise ConfigError(
+                    "The dataset gives whole batches (batched=True, batch_size=...). Leave out the "
+                    "loader's `batch_size`, or pass None."
+                )
+            if len(args) <= 5:  # Torch takes it as the sixth, too.
+                kwargs["collate_fn"] = kwargs.get("collate_fn") or _to_tensors
+        elif getattr(dataset, "gives_lists", False):
+            args = _without_batch_size(args, kwargs, dataset)
+        super().__init__(dataset, *args, **kwargs)
+        self.num_samples_yielded = 0
+        self._num_batches_yielded = 0
+        self._start: Start | None = None
+        self._key = uuid.uuid4().hex
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # torch names its own class.
+        """Begin the next epoch, or go on where a loaded state says."""
+        self.num_samples_yielded = self._num_batches_yielded = 0
+        dataset = self.dataset
+        if not isinstance(dataset, StreamingDataset):
+            return self._count(self._make_iterator())
+        self._start = dataset.begin_epoch(self._is_over)
+        with dataset.handing_over(Handoff(self._start, self._key)):
+            batches = self._make_iterator()
+        return self._count(batches)
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """The place in the run after the last batch that was given out; None if it has none.
+
+        Equal on all ranks if they have given out equally many batches.
+        """
+        dataset = self.dataset
+        if not isinstance(dataset, StreamingDataset):
+            return None
+        seen = dataset.to_global(self._num_seen())
+        is_overridden = type(dataset).state_dict is not StreamingDataset.state_dict
+        if self._start is None or is_overridden:
+            return dataset.state_dict(seen, from_beginning=False)
+        return dataset.state_at(self._start, self._start.seen + seen)
+
+    def load_state_dict(self, obj: Mapping[str, Any]) -> None:
+        """Go on from a state at the next iteration; see `StreamingDataset.load_state_dict`."""
+        dataset = self.dataset
+        if isinstance(dataset, StreamingDataset):
+            dataset.load_state_dict(obj)
+            self._start = None
+            self.num_samples_yielded = self._num_batches_yielded = 0
+
+    def _is_over(self, start: Start) -> bool:
+        """Whether no batch is left. A last short one does not count where it is dropped."""
+        assert isinstance(self.dataset, StreamingDataset)
+        least = (self.batch_size or 1) if self.drop_last else 1
+        return self.dataset.is_over(start, self.num_workers, least)
+
+    def _make_iterator(self) -> Iterator[Any]:
+        """Torch's iterator, whose workers say of how many samples each batch is."""
+        gives_lists = getattr(self.dataset, "gives_lists", False)
+        is_columns = getattr(self.dataset, "batched", False)
+        collate = self.collate_fn
+        is_batch = gives_lists or self.batch_sampler is not None
+        self.collate_fn = _Counting(collate, is_batch, is_columns)
+        try:
+            return super().__iter__()
+        finally:
+            self.collate_fn = collate
+
+    def _count(self, batches: Iterator[Any]) -> Iterator[Any]:
+        asks = type(self)._get_batch_size is not StreamingDataLoader._get_batch_size
+        for num_samples, batch in batches:
+            self.num_samples_yielded += self._get_batch_size(batch) if asks else num_samples
+            self._num_batches_yielded += 1
+            yield batch
+
+    def _num_seen(self) -> int:
+        """Samples by which this rank has come on, as the dataset counts places."""
+        dataset = self.dataset
+        if getattr(dataset, "gives_lists", False):
+            assert isinstance(dataset, StreamingDataset)
+            return self._num_batches_yielded * (dataset.batch_size or 1)
+        return self.num_samples_yielded
+
+    def _get_batch_size(self, batch: Any) -> int:
+        """Samples in a collated batch, by its form. For subclasses that know better to override.
+
+        Nothing here asks it: samples are counted before they are collated.
+
+        Raises:
+            DataError: It can't be told.
+        """
+        return _num_samples(batch)
+
+    @property
+    def _is_accelerate_prepared(self) -> bool:
+        # What Accelerate asks of a loader that it is to prepare, and the only thing that it does
+        # before it takes the loader apart.
+        dataset = self.dataset
+        if isinstance(dataset, StreamingDataset):
+            refuse_preparation(dataset.parallel_world)
+        return False
+
+
+def _without_batch_size(
+    args: tuple[Any, ...], kwargs: dict[str, Any], dataset: Any
+) -> tuple[Any, ...]:
+    """Torch's arguments for a dataset that gives lists of samples, one for each batch.
+
+    Raises:
+        ConfigError: A batch size is given that isn't the dataset's.
+    """
+    batch_size = args[0] if args else kwargs.pop("batch_size", None)
+    if batch_size not in (None, dataset.batch_size):
+        raise ConfigError(
+            f"Streams of the dataset have batch sizes of their own; the loader's `batch_size` must "
+            f"be the dataset's ({dataset.batch_size}) or left out, but is {batch_size}."
+        )
+    kwargs.setdefault("collate_fn", default_collate)
+    return (None, *args[1:])
+
+
+class _Counted(NamedTuple):
+    """A batch on its way from a worker. Of a named tuple, torch pins the members."""
+
+    num_samples: int
+    batch: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Counting:
+    """Collates, and counts before: what comes out need not tell of how many samples it is.
+
+    Attributes:
+        collate: What the user collates with.
+        is_batch: Whether it is given lists of samples, and not each by itself.
+        is_columns: Whether what it is given is a batch already, as a dict of columns.
+    """
+
+    collate: Callable[[Any], Any]
+    is_batch: bool
+    is_columns: bool
+
+    def __call__(self, samples: Any) -> _Counted:
+        if self.is_columns:
+            num_samples = len(next(iter(samples.values()), ()))
+        else:
+            num_samples = len(samples) if self.is_batch else 1
+        return _Counted(num_samples, self.collate(samples))
+
+
+def _num_samples(batch: Any) -> int:
+    """Samples in a collated batch, whatever its form.
+
+    Raises:
+        DataError: It can't be told.
+    """
+    first = batch
+    if hasattr(batch, "keys") and hasattr(batch, "__getitem__"):
+        keys = list(batch.keys())
+        if not keys:
+            raise DataError("A batch is an empty dict, so its samples can't be counted.")
+        first = batch[keys[0]]
+    elif isinstance(batch, list | tuple) and batch:
+        first = batch[0]
+    try:
+        return len(first)
+    except TypeError:
+        raise DataError(
+            f"The samples of a batch can't be counted: it is a {type(batch).__name__} whose first "
+            f"member is of type {type(first).__name__}. A collate function should give a dict, a "
+            f"list or a tensor whose first member has the samples along its first axis."
+        ) from None
+
+
+def _to_tensors(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """A batch of columns whose arrays are tensors of the same memory; torch's own way is slow."""
+    return {
+        name: from_numpy(column)
+        if isinstance(column, np.ndarray) and column.dtype.kind in "biufc"
+        else column
+        for name, column in columns.items()
+    }

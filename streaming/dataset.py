@@ -1,0 +1,638 @@
+"""A dataset that streams: table, plan, cache and position put together."""
+
+import dataclasses
+import itertools
+import os
+import weakref
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import IterableDataset, get_worker_info
+
+from streaming.access import ShardAccess
+from streaming.array import Array
+from streaming.cache import CachePart
+from streaming.config import DatasetConfig
+from streaming.constant import DEFAULT_RETRY, DEFAULT_TIMEOUT
+from streaming.direct import DirectRuntime
+from streaming.errors import ConfigError
+from streaming.foreign import refuse_accelerate
+from streaming.format.column import Column, slice_columns
+from streaming.format.reader import Sample
+from streaming.hashing import get_hash
+from streaming.idmap import Recipe
+from streaming.plan import EpochPlan, OrderSpec, Position, arrange, build_plan
+from streaming.prefetch import Prefetcher, default_threads
+from streaming.runtime import PerProcess, Runtime, checked_ids
+from streaming.sampling import describe_shares
+from streaming.shared.directory import state_path
+from streaming.shared.epoch import EpochRecord, RunDirectory, Start
+from streaming.shared.ids import Materialised, temporary_orders
+from streaming.shared.orphans import end_with_parent
+from streaming.spanner import Spanner
+from streaming.state import check_state, dump_state, parse_state
+from streaming.stream import Stream, make_streams, weigh_streams
+from streaming.table import ShardTable
+from streaming.world import World
+
+__all__ = ["Handoff", "StreamingDataset"]
+
+# Samples of a block: enough that what is done once a block costs nothing beside them.
+MAX_BLOCK = 4096
+# Slots that are looked at at a time, however large a batch is.
+MAX_SLOTS = 1 << 20
+# Decoded samples stay in memory until they are given out.
+MAX_BLOCK_BYTES = 16 << 20
+# What a worker has on its way or at hand, if nobody says: two or three large shards.
+AHEAD_BYTES = 64 << 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Handoff:
+    """What a StreamingDataLoader tells those who iterate for it.
+
+    Attributes:
+        start: Where the first iteration begins.
+        key: Under which name the loader announces later ones to workers that live on.
+    """
+
+    start: Start
+    key: str
+
+
+class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
+    """Samples of one or several streams, in a shuffled order that is the same whoever reads.
+
+    Every rank makes one with equal arguments. Iterating gives this rank's (and, in a DataLoader
+    worker, this worker's) samples of the next epoch; indexing gives any sample at random. Nothing
+    but the run directory lives on between calls until a process iterates: the object pickles and
+    forks, and each process opens what it needs. A state (`state_dict`) belongs to the run: it may
+    be loaded on another number of nodes, ranks and workers.
+
+    Args:
+        streams: Streams to mix. Excludes `remote` and `local`.
+        remote: URL or path of the dataset, as for a Stream.
+        local: Directory for its files on this node, as for a Stream.
+        split: Sub-directory of both.
+        download_retry: How often a download is tried in all.
+        download_timeout: Seconds after which a download that gives no bytes counts as failed.
+        validate_hash: Name of a hash in the index that downloads are checked against.
+        keep_zip: Keep compressed files after they are decompressed.
+        epoch_size: Samples of an epoch over all ranks, as a number or a text such as "100k".
+        predownload: Samples a worker looks ahead for shards. None: 8 batches, and at least 64 MiB
+            if shards come from a remote and may all stay.
+        cache_limit: Bytes that downloaded shards may take on this node, or a text such as "10gb".
+        cache: "shards" keeps shards on this node; "none" reads only the samples that are asked for,
+            by ranges, and keeps nothing but the index: for few samples of a large dataset.
+        sampling_method: "balanced" draws partial repeats anew each epoch, "fixed" the same.
+        sampling_granularity: Samples taken from one shard at a time for partial repeats.
+        partition_algo: How an epoch is dealt to workers.
+        num_canonical_nodes: Parts of the epoch that are read side by side. It fixes the order
+            whatever the number of nodes is.
+        batch_size: Samples of a batch of one rank. Needed to iterate.
+        shuffle: Whether to shuffle.
+        shuffle_algo: How.
+        shuffle_seed: Equal seeds give equal orders.
+        shuffle_block_size: How far samples travel, in samples.
+        batching_method: How streams share a batch.
+        allow_unsafe_types: Allow columns whose decoding runs code that the data holds (pickle).
+        batched: Iterate over batches as dicts of columns, of `batch_size` samples or what is left,
+            without a dict a sample. Columns are arrays, BytesColumn or lists; see `take_columns`.
+        decoders: Column to function: it makes the value of the stored bytes, in place of the
+            column's encoding. `ImageToArray`, for one. It must pickle if workers do.
+        replication: Number of consecutive ranks that get the same samples.
+        stream_name: Registered name of the class that `remote` and `local` make a stream of.
+        stream_config: More arguments for it.
+        world: This process's place among all; None: as the environment or torch says.
+
+    Raises:
+        ConfigError: An argument can't be meant as it is.
+        EmptyDatasetError: A stream holds no samples.
+        IndexFormatError: The index of a stream is broken.
+        UnsafeTypeError: A column would run code, and `allow_unsafe_types` is not set.
+        StoreError: The index can't be had.
+    """
+
+    def __init__(
+        self,
+        *,
+        streams: Sequence[Stream] | None = None,
+        remote: str | None = None,
+        local: str | None = None,
+        split: str | None = None,
+        download_retry: int = DEFAULT_RETRY,
+        download_timeout: float = DEFAULT_TIMEOUT,
+        validate_hash: str | None = None,
+        keep_zip: bool = False,
+        epoch_size: int | str | None = None,
+        predownload: int | None = None,
+        cache_limit: int | str | None = None,
+        cache: str = "shards",
+        sampling_method: str = "balanced",
+        sampling_granularity: int = 1,
+        partition_algo: str = "relaxed",
+        num_canonical_nodes: int | None = None,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        shuffle_algo: str = "py1e",
+        shuffle_seed: int = 9176,
+        shuffle_block_size: int | None = None,
+        batching_method: str = "random",
+        allow_unsafe_types: bool = False,
+        batched: bool = False,
+        decoders: Mapping[str, Callable[[bytes], Any]] | None = None,
+        replication: int | None = None,
+        stream_name: str = "stream",
+        stream_config: Mapping[str, Any] | None = None,
+        world: World | None = None,
+    ) -> None:
+        order = OrderSpec(
+            batch_size=1 if batch_size is None else batch_size,
+            shuffle=shuffle,
+            shuffle_algo=shuffle_algo,
+            shuffle_seed=shuffle_seed,
+            shuffle_block_size=shuffle_block_size,
+            num_canonical_nodes=num_canonical_nodes,
+            sampling_method=sampling_method,
+            sampling_granularity=sampling_granularity,
+            partition_algo=partition_algo,
+            batching_method=batching_method,
+            replication=1 if replication is None else replication,
+        )
+        self._config = DatasetConfig.check(
+            order=order,
+            batch_size=batch_size,
+            epoch_size=epoch_size,
+            predownload=predownload,
+            cache_limit=cache_limit,
+            allow_unsafe_types=allow_unsafe_types,
+        )
+        self.batched, self._has_decoders = batched, bool(decoders)
+        if batched and (batch_size is None or self._transforms()):
+            raise ConfigError(
+                "batched=True needs `batch_size`, and a class that does not override `get_item` or "
+                "`__getitem__`: they are given one sample, and here there is none."
+            )
+        if not isinstance(world, World | None):
+            raise ConfigError(f"`world` must be a World, but is {world!r}.")
+        if not isinstance(stream_config, Mapping | None):
+            raise ConfigError(f"`stream_config` must be a dict, but is {stream_config!r}.")
+        self._world = (World.detect() if world is None else world).with_workers(0, 0)
+        self._world.replicate(order.replication)  # Its error should come before any I/O.
+        defaults = {
+            "download_retry": download_retry,
+            "download_timeout": download_timeout,
+            "validate_hash": validate_hash,
+            "keep_zip": keep_zip,
+        }
+        self.streams = make_streams(
+            streams,
+            stream_name,
+            {"remote": remote, "local": local, "split": split, **defaults, **(stream_config or {})},
+        )
+        for stream in self.streams:
+            stream.apply_default(defaults)
+        self._parts = [
+            stream.open(allow_unsafe_types=allow_unsafe_types, world=self._world)
+            for stream in self.streams
+        ]
+        self._table = ShardTable.concatenate([part.index.table for part in self._parts])
+        self._describe_shards()
+        self._shares, self.epoch_size = weigh_streams(
+            self.streams, self.samples_per_stream, self._config.epoch_size, shuffle_seed
+        )
+        self.length = len(self)
+        # Not a method of ours: a cycle of references would keep leases until the next collection.
+        self._runtime = PerProcess(
+            partial(
+                _choose_runtime(cache, self._parts),
+                self._parts,
+                self._table.samples,
+                limit=self._config.cache_limit,
+                ranks_per_node=self._world.ranks_per_node,
+                allow_unsafe_types=allow_unsafe_types,
+                decoders=decoders,
+            )
+        )
+        self._orders = PerProcess(partial(_make_orders, self._parts[0].directory.path))
+        self._iterations = PerProcess(itertools.count)
+        self._handoff: Handoff | None = None
+        self._run: RunDirectory | None = RunDirectory()
+        self._record = EpochRecord.create(self._run.path)
+        self._owner = os.getpid()
+
+    def __getstate__(self) -> dict[str, Any]:
+        refuse_accelerate(self._parallel_world())
+        # A DataLoader worker goes on with the record; whoever else has a copy makes his own.
+        return {**self.__dict__, "_run": None, "_owner": 0}
+
+    # --- What there is ------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """Number of samples in all streams, each counted once."""
+        return self.num_samples
+
+    def __len__(self) -> int:
+        """Samples of this rank in an epoch."""
+        return -(-self.epoch_size // self._parallel_world().num_ranks)
+
+    def get_item(self, sample_id: int, retry: int = 7) -> Sample:
+        """Get one sample, from a shard that is downloaded first if need be.
+
+        Subclasses may override this to transform samples; indexing and iterating go through it.
+
+        Args:
+            sample_id: In [0, size).
+            retry: Has no effect: a sample that is read can't be evicted meanwhile.
+        """
+        return self._runtime.get().get(sample_id)
+
+    def take_columns(self, sample_ids: Sequence[int] | NDArray[np.int64]) -> dict[str, Column]:
+        """Get many samples by columns, in the order asked, without a dict a sample.
+
+        A subclass's `get_item` does not see them.
+
+        Args:
+            sample_ids: In [0, size), or negative to count from the end.
+
+        Returns:
+            Column to values: numbers and arrays of one shape as an array with a row per sample,
+            which `torch.as_tensor` takes without a copy; texts and bytes as BytesColumn, which
+            pyarrow takes without a copy; anything else as a list. Empty if there are no ids.
+
+        Raises:
+            IndexError: A sample is out of range.
+            DataError: Samples of several streams have different columns.
+        """
+        return self._runtime.get().take_columns(checked_ids(sample_ids, self.size))
+
+    # --- Iterating ----------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begin the next epoch, or go on where a loaded state says.
+
+        Raises:
+            ConfigError: `batch_size` was not given.
+        """
+        if self._config.batch_size is None:
+            raise ConfigError(
+                "To iterate, StreamingDataset needs `batch_size`, the number of samples in a batch "
+                "of one rank: it decides which worker reads what."
+            )
+        refuse_accelerate(self._parallel_world())
+        start = self._begin()
+        world = self._parallel_world(detect=True)
+        plan = self._plan(start, world)
+        if plan.recipe is not None:
+            # The next epoch's order, which takes seconds if there are many samples.
+            upcoming = partial(_upcoming_recipe, weakref.ref(self), start.next_epoch(), world)
+            self._orders.get().prepare(upcoming)
+        return _Samples.of(self._iterate(plan))
+
+    def begin_epoch(self, is_over: Callable[[Start], bool]) -> Start:
+        """Open the next epoch in the rank process, for a loader that hands it on to its workers.
+
+        Args:
+            is_over: Whether a place is the end of its epoch.
+        """
+        self._world.checked_against_group()
+        return self._own_record().begin(is_over)
+
+    @contextmanager
+    def handing_over(self, handoff: Handoff) -> Iterator[None]:
+        """Let iterations that begin in this block, and in processes made in it, begin there."""
+        self._own_record().announce(handoff.key, handoff.start)
+        self._handoff = handoff
+        try:
+            yield
+        finally:
+            self._handoff = None
+
+    @property
+    def parallel_world(self) -> World:
+        """This rank's place among all, where ranks that get the same samples count as one."""
+        return self._parallel_world()
+
+    def to_global(self, num_samples: int) -> int:
+        """Samples that all ranks together have consumed when each has `num_samples`."""
+        return num_samples * self._parallel_world().num_ranks
+
+    def is_over(self, start: Start, num_workers: int = 0, least: int = 1) -> bool:
+        """Whether nothing is left of an epoch: for no rank of the run, so that all agree.
+
+        Args:
+            start: A place in the epoch.
+            num_workers: DataLoader workers of each rank.
+            least: Samples that a worker must have to give out anything.
+        """
+        world = self._world.with_workers(num_workers, 0).replicate(self._config.order.replication)
+        layout = arrange(self._order(start), self._shares, world, self._position(start)).layout
+        return layout.most_left(least) < least
+
+    def _begin(self) -> Start:
+        info, handoff = get_worker_info(), self._handoff
+        if info is not None:
+            end_with_parent()
+        times = next(self._iterations.get())
+        if handoff is not None:
+            is_later = info is not None and times > 0
+            return self._record.announced(handoff.key) if is_later else handoff.start
+        if info is None:
+            return self.begin_epoch(self.is_over)
+        ticket = (info.seed - info.id, times, info.num_workers)
+        return self._record.join(ticket, info.id, self.is_over)
+
+    def _iterate(self, plan: EpochPlan) -> Generator[Iterable[Any], None, None]:
+        """Give out the samples of a plan by blocks, while the next shards are on their way."""
+        runtime = self._runtime.get()
+        processes = self._parallel_world(detect=True).workers_per_node
+        prefetcher = Prefetcher(
+            runtime.cache,
+            plan,
+            predownload=self._ahead,
+            threads=default_threads(processes, is_remote=self._is_remote),
+        )
+        left = plan.num_samples  # What comes after them is padding.
+        batch_size, rest = self._config.order.batch_size, np.empty(0, np.int64)
+        try:
+            for start, stop in self._blocks(plan, runtime):
+                if not left:
+                    break
+                if start:  # The first shards come alone, so that they come soon.
+                    prefetcher.advance(start)
+                slots = plan.ids(start, stop)
+                ids = slots[slots >= 0]
+                left -= len(ids)
+                if not runtime.cache.is_inert():  # Else nothing can be missing.
+                    prefetcher.wait(np.unique(self.spanner(ids)[0]).tolist())
+                if not start:
+                    prefetcher.advance(start)
+                if self.gives_lists:
+                    yield (
+                        self._take_list(batch[batch >= 0], runtime)
+                        for batch in slots.reshape(-1, plan.batch_size)
+                        if (batch >= 0).any()
+                    )
+                elif self.batched:
+                    ids = np.concatenate([rest, ids])
+                    whole = len(ids) if not left else len(ids) // batch_size * batch_size
+                    ids, rest = ids[:whole], ids[whole:]
+                    columns = runtime.take_columns(ids)
+                    yield _slices(columns, whole, batch_size)
+                elif self._transforms() or self._has_decoders:
+                    yield map(self.__getitem__, ids.tolist())
+                else:
+                    yield runtime.take(ids)
+        finally:
+            prefetcher.close()
+
+    def _take_list(self, ids: NDArray[np.int64], runtime: Runtime) -> Any:
+        """The samples of a batch."""
+        if self.batched:
+            return runtime.take_columns(ids)
+        if self._transforms() or self._has_decoders:
+            return [self[i] for i in ids.tolist()]
+        return runtime.take(ids)
+
+    def _blocks(self, plan: EpochPlan, runtime: Runtime) -> Iterator[tuple[int, int]]:
+        """Cut the slots of a worker into blocks that are decoded at once.
+
+        The first is one batch, so that it comes soon. Later ones are larger, as far as they leave
+        something to look ahead to and their samples stay small.
+        """
+        num_slots, batch_size = len(plan), plan.batch_size
+        most = min(MAX_BLOCK, MAX_BLOCK_BYTES // self._mean_bytes)
+        if self._has_decoders:
+            most = 1  # What they make may be many times as large.
+        if not runtime.cache.is_inert():
+            most = min(most, self._ahead // 2)
+        # A batch size that is larger than any dataset is no reason to run out of memory.
+        least = batch_size if self.gives_lists else min(batch_size, MAX_SLOTS)
+        start, size = 0, least
+        while start < num_slots:
+            yield start, min(start + size, num_slots)
+            start += size
+            size = max(min(2 * size, most), least)
+            size -= size % least if self.batched or self.gives_lists else 0
+
+    @property
+    def _mean_bytes(self) -> int:
+        """Bytes of a sample."""
+        return max(1, int(self._table.raw_bytes.sum()) // max(1, self.num_samples))
+
+    @property
+    def _is_remote(self) -> bool:
+        """Whether files come from far away."""
+        return any(part.source is not None for part in self._parts)
+
+    @property
+    def _ahead(self) -> int:
+        """Slots that a worker looks ahead: as it was told, or else enough to keep a line busy."""
+        told = self._config.predownload
+        is_told = told != 8 * self._config.order.batch_size or self._config.cache_limit is not None
+        if is_told or not self._is_remote:
+            return told
+        return max(told, AHEAD_BYTES // self._mean_bytes)
+
+    @property
+    def gives_lists(self) -> bool:
+        """Whether iterating gives batches, because streams have batch sizes of their own.
+
+        Lists of samples, or columns with `batched`. A place in the epoch is then counted as if all
+        batches had `batch_size` samples, so that ranks agree on it whatever they have read.
+        """
+        return any(share.batch_size is not None for share in self._shares)
+
+    def _transforms(self) -> bool:
+        """Whether a subclass wants to see each sample."""
+        cls = type(self)
+        return (
+            cls.get_item is not StreamingDataset.get_item
+            or cls.__getitem__ is not StreamingDataset.__getitem__
+        )
+
+    # --- Where the run is ---------------------------------------------------------------------
+
+    def state_dict(self, num_samples: int, from_beginning: bool) -> dict[str, Any]:
+        """The place in the run, for a checkpoint. Called in the rank process.
+
+        Equal on all ranks. Holds the predecessor's five keys, and ours beside them.
+
+        Args:
+            num_samples: Samples that all ranks together have consumed: in this epoch, or
+            from_beginning: ... only since the place that this iteration began at.
+        """
+        start = self._own_record().position() or Start(epoch=-1)
+        seen = num_samples if from_beginning else start.seen + num_samples
+        return self.state_at(start, seen)
+
+    def state_at(self, start: Start, seen: int) -> dict[str, Any]:
+        """The state of a run that began an iteration at `start` and has now seen `seen` samples."""
+        order = self._order(start)
+        place = msgspec.structs.replace(
+            start,
+            seen=seen,
+            num_canonical_nodes=order.num_canonical_nodes,
+            shuffle_seed=order.shuffle_seed,
+            initial_physical_nodes=start.initial_physical_nodes or self._parallel_world().num_nodes,
+        )
+        return dump_state(place, order.to_json(), self._identity)
+
+    def load_state_dict(self, obj: Mapping[str, Any]) -> None:
+        """Go on from a state, of this library or of the predecessor, at the next iteration.
+
+        The seed and the canonical nodes of the state hold from then on. Called in the process of
+        each rank, any number of times; a state from before the first iteration changes nothing.
+
+        Raises:
+            StateError: It isn't a state, or it is of another order or other data.
+        """
+        start, order, dataset = parse_state(obj)
+        if start.epoch < 0:
+            return
+        check_state(self._order(start).to_json(), order, self._identity, dataset)
+        self.is_over(start)  # A place behind the end is an error here, not in a worker.
+        self._own_record().load(start)
+
+    @property
+    def next_epoch(self) -> int:
+        """Epoch that the next iteration will be in."""
+        return self._own_record().upcoming().epoch
+
+    @next_epoch.setter
+    def next_epoch(self, epoch: int) -> None:
+        self._own_record().skip_to(epoch)
+
+    @property
+    def initial_physical_nodes(self) -> int | None:
+        """Nodes on which a run began that was resumed here; None if none was."""
+        start = self._own_record().position()
+        return None if start is None else start.initial_physical_nodes
+
+    def _current_order(self) -> OrderSpec:
+        return self._order(self._own_record().position() or Start(epoch=0))
+
+    def _own_record(self) -> EpochRecord:
+        """The record of this object in this process, unless it is a worker's: then the rank's."""
+        if self._owner != os.getpid() and get_worker_info() is None:
+            # A copy, by pickle or fork, that goes its own way from here.
+            run = RunDirectory()
+            self._record = self._record.copy_to(run.path)
+            self._run, self._owner = run, os.getpid()
+        return self._record
+
+    def _order(self, start: Start) -> OrderSpec:
+        """The order with what a loaded state has brought, without open defaults."""
+        order = self._config.order
+        if start.num_canonical_nodes is not None:
+            order = dataclasses.replace(order, num_canonical_nodes=start.num_canonical_nodes)
+        if start.shuffle_seed is not None:
+            order = dataclasses.replace(order, shuffle_seed=start.shuffle_seed)
+        return order.resolve(self._parallel_world().num_nodes)
+
+    def _plan(self, start: Start, world: World) -> EpochPlan:
+        return build_plan(
+            self._order(start),
+            self._table,
+            self._shares,
+            world,
+            self._position(start),
+            self._orders.get(),
+        )
+
+    def _position(self, start: Start) -> Position:
+        return Position(start.epoch, start.seen, start.initial_physical_nodes)
+
+    def _parallel_world(self, *, detect: bool = False) -> World:
+        """Ranks that get the same samples as one; with `detect`, seen from the worker we are."""
+        world = self._world.detect_workers() if detect else self._world
+        return world.replicate(self._config.order.replication)
+
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
+        """What the data are, as far as a state's place depends on them."""
+        choose = np.array([share.choose for share in self._shares], np.int64)
+        batch_size = self._config.batch_size
+        shape = self._table.samples.tobytes() + self._table.stream.tobytes() + choose.tobytes()
+        return {
+            "num_samples": self.num_samples,
+            "epoch_size": self.epoch_size,
+            "global_batch_size": batch_size and batch_size * self._parallel_world().num_ranks,
+            "weights": describe_shares(self._shares),
+            "shards_and_weights": get_hash("xxh3_64", shape),
+        }
+
+    # --- Making it ----------------------------------------------------------------------------
+
+    def _describe_shards(self) -> None:
+        """Set the attributes that tell of shards and samples, for users."""
+        per_stream = [part.index.table.samples for part in self._parts]
+        self.num_streams = len(per_stream)
+        self.shards_per_stream = np.array([len(samples) for samples in per_stream], np.int64)
+        self.samples_per_stream = np.array([samples.sum() for samples in per_stream], np.int64)
+        self.shard_offset_per_stream = self.shards_per_stream.cumsum() - self.shards_per_stream
+        self.sample_offset_per_stream = self.samples_per_stream.cumsum() - self.samples_per_stream
+        self.stream_per_shard = self._table.stream.astype(np.int64)
+        self.samples_per_shard = self._table.samples
+        self.sample_offset_per_shard = self.samples_per_shard.cumsum() - self.samples_per_shard
+        self.num_shards = len(self.samples_per_shard)
+        self.num_samples = int(self.samples_per_stream.sum())
+        self.spanner = Spanner(self.samples_per_shard)
+
+
+def _make_orders(directory: Path) -> Materialised:
+    return Materialised([state_path(directory) / "orders", *temporary_orders()])
+
+
+class _Samples(itertools.chain[Any]):
+    """The samples of blocks one after another; what a generator takes 20 ns each for, in C.
+
+    Closes like one, too; then at most the rest of a block comes.
+    """
+
+    _blocks: Generator[Iterable[Any], None, None]
+
+    @classmethod
+    def of(cls, blocks: Generator[Iterable[Any], None, None]) -> "_Samples":
+        """Those of blocks that are made when their turn comes."""
+        samples = cast(_Samples, cls.from_iterable(blocks))
+        samples._blocks = blocks
+        return samples
+
+    def close(self) -> None:
+        """End what brings the next blocks."""
+        self._blocks.close()
+
+
+def _slices(columns: Mapping[str, Column], size: int, step: int) -> Iterator[dict[str, Column]]:
+    """Columns cut into batches."""
+    for at in range(0, size, step):
+        yield slice_columns(columns, at, min(at + step, size))
+
+
+def _upcoming_recipe(
+    dataset: "weakref.ref[StreamingDataset]", start: Start, world: World
+) -> Recipe | None:
+    """The table of ids that an epoch will need. Does not keep the dataset alive."""
+    found = dataset()
+    return None if found is None else found._plan(start, world).recipe
+
+
+def _choose_runtime(cache: str, parts: Sequence[CachePart]) -> type[Runtime]:
+    """What reads samples: from shards that are kept here, or from afar."""
+    if cache == "shards":
+        return Runtime
+    if cache != "none":
+        raise ConfigError(f"`cache` is 'shards' or 'none', but is {cache!r}.")
+    if any(part.source is None for part in parts):
+        raise ConfigError("`cache` is 'none', but a stream has no `remote` to read from.")
+    if any(part.validate_hash for part in parts):
+        raise ConfigError("`validate_hash` needs whole shards, which cache='none' does not bring.")
+    return DirectRuntime

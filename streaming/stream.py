@@ -1,0 +1,509 @@
+"""One source of samples, and its weight among others."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streaming.cache import CacheDirectory, CachePart, obtain_index
+from streaming.constant import DEFAULT_RETRY, DEFAULT_TIMEOUT
+from streaming.errors import (
+    ConfigError,
+    EmptyDatasetError,
+    MissingFileError,
+    ObjectNotFoundError,
+    ShardCorruptError,
+    StoreError,
+)
+from streaming.format import FileInfo, Index, ShardInfo, check_types, formats
+from streaming.format.listing import Place
+from streaming.hashing import is_hash
+from streaming.overriding import (
+    OverriddenSource,
+    Overrides,
+    StreamSteps,
+    index_of,
+    is_overridden,
+)
+from streaming.sampling import Share, Weight, weigh
+from streaming.schedule import Schedule
+from streaming.shared.plain import PlainData, default_directory, obtain_plain_index
+from streaming.shared.source import has_made_index
+from streaming.storage import Store, join_key, open_store
+from streaming.storage.download import fetch
+from streaming.storage.stores.local import LocalStore
+from streaming.util.checking import check_flag, check_number, check_text, check_whole
+from streaming.util.registries import TypedRegistry, create_registry
+from streaming.util.retrying import Retry
+from streaming.world import World
+
+__all__ = ["Stream", "StreamSource", "make_streams", "streams_registry", "weigh_streams"]
+
+_Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+class Stream(StreamSteps):
+    """A dataset in one place, remote or local, that may be mixed with others.
+
+    What is left unset here is taken from the StreamingDataset that the stream is given to. One
+    stream may be given to several datasets.
+
+    Args:
+        remote: URL or path of the directory that holds the index. None: all is in `local`. Data of
+            some formats needs no index: then this is the folder, a file, a pattern such as
+            "s3://bucket/logs/*.jsonl.gz", or a list of files and patterns.
+        local: Directory for the files on this node. None: one in the temporary directory that is
+            named by `remote`, and found again by the next run. Without `remote`, it is where the
+            data are, and files without an index are read where they lie.
+        split: Sub-directory of both, such as "train".
+        proportion: Share of this stream among all, relative to the others' proportions. A Schedule
+            changes it as the run goes on.
+        repeat: How often its samples come in an epoch, on average.
+        choose: How many samples of it come in an epoch. At most one of these three may be given.
+        batch_size: Samples of a rank's batch of this stream, if other than the dataset's; for
+            `per_stream` and `device_per_stream` batching.
+        download_retry: How often a download is tried in all; 0 counts as 1.
+        download_timeout: Seconds after which a download that gives no bytes counts as failed.
+        validate_hash: Name of a hash in the index; files are checked against it.
+        keep_zip: Keep a compressed file beside what was decompressed from it.
+        storage_options: How to reach `remote`, over what the environment says, such as "endpoint"
+            or "region"; see `StoreOptions`.
+        format: Name of the format, such as "jsonl" or "csv". None: what the index says, or the
+            endings of files without one.
+        columns: Names of the columns that samples shall have; None for all. For data without an
+            index, also a mapping of names to encodings, which are inferred otherwise.
+        format_options: More about data without an index, such as ``{"separator": "|"}``; see
+            docs/text.md.
+
+    Raises:
+        ConfigError: An argument can't be meant as it is.
+    """
+
+    def __init__(
+        self,
+        *,
+        remote: str | Sequence[str] | None = None,
+        local: str | Sequence[str] | None = None,
+        split: str | None = None,
+        proportion: float | Schedule | None = None,
+        repeat: float | None = None,
+        choose: int | None = None,
+        batch_size: int | None = None,
+        download_retry: int | None = None,
+        download_timeout: float | None = None,
+        validate_hash: str | None = None,
+        keep_zip: bool | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        format: str | None = None,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        format_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        if remote is None and local is None:
+            raise ConfigError("A stream needs `remote`, `local` or both; neither was given.")
+        self.remote = _as_text(remote, "remote")
+        if self.remote is not None and not is_overridden(self, "_download_file"):
+            # An unknown scheme should be news now, not in a worker.
+            open_store(self.remote, storage_options)[0].close()
+        _check_download(download_retry, download_timeout, validate_hash, keep_zip)
+        self.split = "" if split is None else check_text("split", split, "a path")
+        self.local = _as_text(local, "local") or default_directory(_name(remote))
+        self.validate_hash = validate_hash
+        self._opened_directory: Path | None = None
+        self.storage_options = dict(storage_options or {})
+        self.format, self.format_options = format, dict(format_options or {})
+        self.columns = columns
+        self._files: _Files = remote or local or ""
+        self._plain_root: str | None = None  # of files without an index
+        # What the user gave, apart from what a dataset derives: the stream may serve a second one.
+        self._weight = Weight(
+            proportion=proportion, repeat=repeat, choose=choose, batch_size=batch_size
+        )
+        for name, value in (
+            ("proportion", proportion),
+            ("repeat", repeat),
+            ("choose", choose),
+            ("download_retry", download_retry),
+            ("download_timeout", download_timeout),
+            ("keep_zip", keep_zip),
+        ):
+            if value is not None:
+                setattr(self, name, value)
+
+    proportion: float | Schedule
+    repeat: float
+    choose: int
+    download_retry: int
+    download_timeout: float
+    keep_zip: bool
+
+    def apply_default(self, default: Mapping[str, Any]) -> None:
+        """Fill in what was left unset.
+
+        Args:
+            default: Values for `download_retry`, `download_timeout`, `validate_hash`, `keep_zip`.
+
+        Raises:
+            ConfigError: One of them can't be meant as it is.
+        """
+        names = ("download_retry", "download_timeout", "validate_hash", "keep_zip")
+        _check_download(*map(default.get, names))
+        fallback = {"download_retry": DEFAULT_RETRY, "download_timeout": DEFAULT_TIMEOUT}
+        for name in ("download_retry", "download_timeout", "keep_zip"):
+            if not hasattr(self, name):
+                setattr(self, name, default.get(name, fallback.get(name, False)))
+        self.validate_hash = self.validate_hash or default.get("validate_hash") or None
+
+    @property
+    def safe_keep_zip(self) -> bool:
+        """Whether compressed files stay: by wish, or because nobody could bring them back."""
+        return self.keep_zip or self._is_here
+
+    @property
+    def directory(self) -> Path:
+        """Where the index and the shards are on this node."""
+        return Path(self.local, self.split)
+
+    @property
+    def opened_directory(self) -> Path:
+        """Where they are indeed: in a folder of `directory` if that has another stream's files."""
+        return self._opened_directory or self.directory
+
+    def source(self) -> "StreamSource | OverriddenSource | None":
+        """Where missing files come from; None if there is nowhere."""
+        source = self.plain_source()
+        if source is not None and is_overridden(self, "_download_file"):
+            return OverriddenSource(self)
+        return source
+
+    def plain_source(self) -> "StreamSource | None":
+        """The same, whatever a subclass does to fetch them."""
+        if self._is_here:
+            return None
+        options = {"timeout": self.download_timeout, **self.storage_options}
+        return StreamSource(self._plain_root or self._root, self.download_retry, options)
+
+    @property
+    def weight(self) -> Weight:
+        """What the user asked for, whatever datasets have derived from it since."""
+        return self._weight
+
+    @cached_property
+    def _is_here(self) -> bool:
+        """Whether `local` is all there is: there is no remote, or it is the same directory.
+
+        However it is spelled: files "fetched" from where they lie would count as ours to remove.
+        """
+        if self.remote is None or self.remote == self.local:
+            return True
+        if is_overridden(self, "_download_file"):
+            return False  # Only the subclass knows what its remote means.
+        store, prefix = open_store(self._root, self.storage_options)
+        with closing(store):
+            if not isinstance(store, LocalStore):
+                return False
+            return (store.root / prefix).resolve() == self.directory.resolve()
+
+    @property
+    def _root(self) -> str:
+        """Where it all is, in words of `remote` or else of `local`."""
+        parts = (self.remote or self.local, self.split)
+        return "/".join(part.rstrip("/") for part in parts if part)
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """What no two streams of a dataset may have in common."""
+        is_list = self.remote is None and not isinstance(self._files, str | os.PathLike)
+        return os.path.realpath(self.directory), _name(self._files) if is_list else ""
+
+    def obtain_index(self) -> tuple[Index, CacheDirectory]:
+        """The index, fetched or made first if need be, and where the shards are.
+
+        See `streaming.cache.obtain_index`, and `obtain_plain_index` for data without an index.
+        """
+        self._plain_root, found = None, None
+        place = self._place()
+        if not isinstance(self._files, str | os.PathLike) or has_made_index(self.directory):
+            found = self._obtain_plain_index(place)
+        if found is None:
+            try:
+                found = obtain_index(self.directory, self.source())
+            except (MissingFileError, ObjectNotFoundError) as missing:
+                try:
+                    found = self._obtain_plain_index(place)
+                except StoreError as error:
+                    if place.names:
+                        raise
+                    raise missing from error  # It can't be listed, as over HTTP.
+                if found is None:
+                    raise
+        self._opened_directory = found[1].path
+        return found
+
+    def _place(self) -> Place:
+        """Where files without an index are."""
+        if isinstance(self._files, str | os.PathLike):
+            return Place.parse(self._root)
+        if self.split:
+            raise ConfigError(f"`split` is {self.split!r}, but a list of files has no directory.")
+        return Place.parse(self._files)
+
+    def _obtain_plain_index(self, place: Place) -> tuple[Index, CacheDirectory] | None:
+        """The same for data without an index; None if there is nothing to read."""
+        if is_overridden(self, "_download_file"):
+            return None  # What there is can't be listed.
+        is_here = self.plain_source() is None
+        found = obtain_plain_index(
+            PlainData(
+                place=place,
+                local=None if is_here else self.directory,
+                format=self.format,
+                columns=self.columns if isinstance(self.columns, Mapping) else None,
+                options=self.format_options,
+                storage_options={} if is_here else self.storage_options,
+                retry=self.download_retry,
+            )
+        )
+        if found is None:
+            return None
+        self._plain_root = found.root
+        return found.index, found.directory
+
+    def open(self, *, allow_unsafe_types: bool = False, world: World | None = None) -> CachePart:
+        """Read the index, which is fetched first if need be; defaults must have been applied.
+
+        Args:
+            allow_unsafe_types: Accept columns whose decoding runs code that the data holds.
+            world: What a subclass's `get_shards` is told; None: as the environment or torch says.
+
+        Raises:
+            UnsafeTypeError: There is such a column, and it was not allowed.
+            EmptyDatasetError: The index lists no samples.
+            IndexFormatError, CacheError, StoreError: There is no good index to be had.
+        """
+        if is_overridden(self, "get_shards"):
+            shards = self.get_shards(world or World.detect(), allow_unsafe_types)
+            index, directory = index_of(shards, self)
+        else:
+            index, directory = self.obtain_index()
+        source = self.source()
+        if not index.samples:
+            raise EmptyDatasetError(
+                f"The dataset in {source.root if source else directory.path} holds no samples: its "
+                f"index lists {len(index)} shards, all empty."
+            )
+        columns = None if self.columns is None else tuple(self.columns)
+        for info in index.examples():
+            self._check_format(info)
+            check_types(info, allow_unsafe_types, columns)
+        keep_zip, steps = self.safe_keep_zip, Overrides.of(self)
+        return CachePart(directory, index, source, keep_zip, self.validate_hash, steps, columns)
+
+    def _check_format(self, info: ShardInfo) -> None:
+        """See that what the user said of data without an index is said of such."""
+        is_made = self._plain_root is not None
+        if self.format is not None and not is_made and not _are_alike(self.format, info.format):
+            raise ConfigError(
+                f"`format` is {self.format!r}, but by its index, {self._root} holds {info.format}."
+            )
+        if (self.format_options or isinstance(self.columns, Mapping)) and not is_made:
+            raise ConfigError(
+                f"`format_options` and the encodings of `columns` are for data without an index, "
+                f"but {self._root} has one, which says how it is to be read. Leave them out; "
+                f"`columns` may be a list of names."
+            )
+
+    @classmethod
+    def apply_weights(
+        cls,
+        streams: Sequence["Stream"],
+        samples_per_stream: NDArray[np.int64],
+        choose_per_epoch: int | None,
+        seed: int,
+    ) -> int:
+        """Derive `proportion`, `repeat` and `choose` of all streams.
+
+        Args:
+            streams: All streams of a dataset.
+            samples_per_stream: Samples in each.
+            choose_per_epoch: Samples of an epoch; None: what the weights make.
+            seed: Decides who gets the samples that are left over by rounding.
+
+        Returns:
+            Samples of an epoch.
+
+        Raises:
+            ConfigError: The weights contradict each other.
+        """
+        return weigh_streams(streams, samples_per_stream, choose_per_epoch, seed)[1]
+
+
+@dataclass(frozen=True)
+class StreamSource:
+    """Brings files of one remote directory here. Plain data.
+
+    Opens a store for each call, which costs nothing: connections are kept by the process.
+
+    Attributes:
+        root: URL or path of the directory.
+        attempts: How often each file is tried.
+        options: How to reach it.
+    """
+
+    root: str
+    attempts: int
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def url(self, basename: str) -> str:
+        """Address of a file, for messages."""
+        return f"{self.root}/{basename}"
+
+    def fetch(self, file: FileInfo, path: Path, digest: tuple[str, str] | None = None) -> int:
+        """Copy a file to `path`, whole or not at all; see `storage.download.fetch`."""
+        with self._opened(file.basename) as (store, key):
+            size = file.bytes if file.bytes >= 0 else None
+            found = fetch(store, key, path, size=size, digest=digest, retry=self._retry)
+            if file.etag is not None and file.etag != self._retry.call(store.stat, key).etag:
+                raise ShardCorruptError(
+                    f"{self.url(file.basename)} was replaced after it was indexed. Make the "
+                    f"dataset anew, and it is indexed again."
+                )
+            return found
+
+    def read(self, basename: str, start: int = 0, stop: int | None = None) -> bytes:
+        """The bytes [start, stop) of a file; fewer if it ends before `stop`."""
+        with self._opened(basename) as (store, key):
+            return self._retry.call(store.read, key, start, stop)
+
+    @property
+    def _retry(self) -> Retry:
+        return Retry(max(self.attempts, 1))
+
+    @contextmanager
+    def _opened(self, basename: str) -> Iterator[tuple[Store, str]]:
+        store, prefix = open_store(self.root, self.options)
+        try:
+            yield store, join_key(prefix, basename)
+        finally:
+            store.close()
+
+
+def make_streams(
+    streams: Sequence[Stream] | None, name: str, arguments: Mapping[str, Any]
+) -> list[Stream]:
+    """The streams that a dataset was given, or the one that it was told how to make.
+
+    Args:
+        streams: Streams; None to make one.
+        name: Registered name of its class.
+        arguments: Arguments of its class, among them "remote" and "local".
+
+    Raises:
+        ConfigError: Both or neither were given, or two streams would share a directory.
+        UnknownNameError: There is no such class.
+    """
+    if streams is None:
+        return [streams_registry.get(name)(**arguments)]
+    if arguments.get("remote") is not None or arguments.get("local") is not None:
+        raise ConfigError("Give either `streams`, or `remote` and `local` for one stream.")
+    given: object = streams
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise ConfigError(f"`streams` must be a list of Stream objects, but is {given!r}.")
+    if not streams:
+        raise ConfigError("`streams` is empty; at least one stream is needed.")
+    for i, stream in enumerate(streams):
+        if not isinstance(stream, Stream):
+            raise ConfigError(
+                f"`streams` must be a list of Stream objects, but [{i}] is {stream!r}."
+            )
+    seen: dict[tuple[str, str], int] = {}
+    for i, stream in enumerate(streams):
+        if stream.identity in seen:
+            raise ConfigError(
+                f"Streams {seen[stream.identity]} and {i} have the same directory "
+                f"{stream.identity[0]}. Give each a `local` of its own; to draw one more often, "
+                f"give it a weight."
+            )
+        seen[stream.identity] = i
+    return list(streams)
+
+
+def weigh_streams(
+    streams: Sequence[Stream],
+    samples_per_stream: NDArray[np.int64],
+    epoch_size: int | None,
+    seed: int,
+) -> tuple[list[Share], int]:
+    """Derive the streams' shares of an epoch, and note them on the streams, where users read them.
+
+    Arguments, errors and what is returned are those of `weigh`.
+    """
+    weights = [stream.weight for stream in streams]
+    shares, size = weigh(weights, samples_per_stream, epoch_size, seed)
+    for stream, share in zip(streams, shares, strict=True):
+        stream.proportion, stream.repeat = share.proportion, share.repeat
+        stream.choose = share.choose
+    return shares, size
+
+
+def _check_download(
+    attempts: int | None, timeout: float | None, validate_hash: str | None, keep_zip: bool | None
+) -> None:
+    if attempts is not None:
+        check_whole("download_retry", attempts, 0)
+    if timeout is not None:
+        check_number("download_timeout", timeout, above=0)
+    if validate_hash is not None and not (
+        isinstance(validate_hash, str) and is_hash(validate_hash)
+    ):
+        raise ConfigError(f"`validate_hash` is {validate_hash!r}, which is no known hash.")
+    if keep_zip is not None:
+        check_flag("keep_zip", keep_zip)
+
+
+def _as_text(files: _Files | None, name: str) -> str | None:
+    """A path or URL as text; of several files, the directory that they have in common.
+
+    Raises:
+        ConfigError: It isn't one.
+    """
+    if files is None:
+        return None
+    is_one = isinstance(files, str | os.PathLike)
+    parts = [files] if is_one else list(files) if isinstance(files, Sequence) else []
+    texts = [os.fspath(part) for part in parts if isinstance(part, str | os.PathLike)]
+    if len(texts) != len(parts) or not all(
+        isinstance(text, str) and text.strip() and "\0" not in text for text in texts or [""]
+    ):
+        raise ConfigError(
+            f"`{name}` must be a path or a URL, or a list of them, but is {files!r}. For the "
+            f"current directory, say '.'."
+        )
+    return texts[0] if is_one else Place.parse(files).root
+
+
+def _name(files: _Files | None) -> str:
+    """What tells one place from another."""
+    if files is None or isinstance(files, str | os.PathLike):
+        return "" if files is None else os.fspath(files)
+    return " ".join(os.fspath(file) for file in files)
+
+
+def _are_alike(one: str, other: str) -> bool:
+    """Whether two names mean one format."""
+    return formats.get(one).reader is formats.get(other).reader
+
+
+streams_registry: TypedRegistry[type[Stream]] = create_registry(
+    "streaming",
+    "streams_registry",
+    generic_type=type[Stream],
+    entry_points=True,
+    description="Classes of streams, for `stream_name` of StreamingDataset.",
+)
+streams_registry.register("stream", func=Stream)
