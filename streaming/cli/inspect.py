@@ -1,0 +1,115 @@
+"""`streaming inspect`: what is in a dataset."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from streaming.cli._console import plain, say, show, size_text
+from streaming.format import Index, ShardInfo
+from streaming.peek import Hidden, Peek, columns_of, state_of
+
+__all__ = ["inspect"]
+
+WIDTH = 72  # characters of a value that are shown
+
+
+def inspect(
+    path: Annotated[str, typer.Argument(help="Directory or URL that holds the index.")],
+    samples: Annotated[int, typer.Option(min=0, help="How many samples to show.")] = 3,
+    shards: Annotated[int, typer.Option(min=0, help="How many shards to list.")] = 10,
+) -> None:
+    """Show a dataset: columns, shards, first samples.
+
+    Nothing is written beside it, and pickled columns are not opened.
+    """
+    with Peek(path) as peek:
+        present = peek.present()
+        _show_summary(path, peek.index, present)
+        for info in peek.index.examples():
+            _show_columns(info)
+        if shards:
+            _show_shards(peek.index, present, shards)
+        found = 0
+        for number, sample in enumerate(peek.samples(samples, present)):
+            found += 1
+            _show_sample(number, sample)
+        if samples and peek.index.samples and not found:
+            say("None of the shards is here, so there is no sample to show.")
+
+
+def _show_summary(path: str, index: Index, present: Mapping[str, int]) -> None:
+    raw, packed = int(index.table.raw_bytes.sum()), int(index.table.zip_bytes.sum())
+    missing = sum(1 for info in index if not state_of(info, present))
+    size = f"{size_text(raw)}, {size_text(packed)} compressed" if packed else size_text(raw)
+    say(f"{path}: {index.samples} samples in {len(index)} shards, {size}")
+    if missing:
+        say(f"{missing} of the {len(index)} shards are not here, or not whole.")
+
+
+def _show_columns(info: ShardInfo) -> None:
+    hashes = sorted({name for raw, _ in info.files for name in raw.hashes})
+    say(
+        f"{info.format}, compression {info.compression or 'none'}, "
+        f"hashes {', '.join(hashes) or 'none'}"
+    )
+    table = Table()
+    table.add_column("column")
+    table.add_column("encoding")
+    for name, encoding in columns_of(info).items():
+        table.add_row(_cell(name), _cell(encoding))
+    show(table)
+
+
+def _show_shards(index: Index, present: Mapping[str, int], count: int) -> None:
+    table = Table()
+    for title in ("shard", "samples", "bytes", "compressed", "here"):
+        table.add_column(title, justify="left" if title in ("shard", "here") else "right")
+    for number in range(min(count, len(index))):
+        info = index.shard(number)
+        table.add_row(
+            _cell(info.files[-1][0].basename),
+            str(info.samples),
+            f"{info.raw_bytes:,}",
+            f"{info.zip_bytes:,}" if info.zip_bytes else "",
+            state_of(info, present) or "no",
+        )
+    show(table)
+    if len(index) > count:
+        say(f"... and {len(index) - count} shards more")
+
+
+def _show_sample(number: int, sample: Mapping[str, Any]) -> None:
+    say(f"sample {number}")
+    table = Table(show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, value in sample.items():
+        table.add_row(_cell(name), _cell(_brief(value)))
+    show(table)
+
+
+def _brief(value: Any) -> str:
+    """One line for a value, however large it is."""
+    match value:
+        case Hidden():
+            return f"({value.reason})"
+        case bytes() | str():
+            unit = "bytes" if isinstance(value, bytes) else "characters"
+            cut = f"... ({len(value):,} {unit})" if len(value) > WIDTH else ""
+            return f"{value[:WIDTH]!r}{cut}"
+        case np.generic():
+            return f"{value}"
+        case np.ndarray():
+            head = " ".join(map(str, value.ravel()[:12].tolist()))
+            cut = " ..." if value.size > 12 else ""
+            return f"{value.dtype} {'x'.join(map(str, value.shape))} [{head}{cut}]"
+    text = repr(value)
+    return text if len(text) <= WIDTH else f"{text[:WIDTH]}..."
+
+
+def _cell(text: str) -> Text:
+    return Text(plain(text))

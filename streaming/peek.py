@@ -1,0 +1,179 @@
+"""A look into a dataset, wherever it is: nothing is cached, written beside it, or unpickled."""
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streaming.compression import decompress_file
+from streaming.errors import (
+    IndexFormatError,
+    MissingExtraError,
+    ObjectNotFoundError,
+    StoreError,
+    UnsafeTypeError,
+)
+from streaming.format import (
+    FileInfo,
+    Index,
+    ShardInfo,
+    get_index_basename,
+    open_reader,
+    parse_index,
+)
+from streaming.storage import join_key, open_store
+from streaming.storage.download import fetch
+from streaming.storage.stores.local import LocalStore
+from streaming.util.retrying import Retry
+
+__all__ = ["Hidden", "Peek", "columns_of", "state_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """Stands for a value that is not shown, and says why."""
+
+    reason: str
+
+
+def columns_of(info: ShardInfo) -> Mapping[str, str]:
+    """Name and encoding of each column, as far as the index tells."""
+    names, encodings = info.extra.get("column_names"), info.extra.get("column_encodings")
+    try:
+        if names is not None and encodings is not None:
+            return dict(zip(names, encodings, strict=True))
+        return dict(info.extra.get("columns", {}))
+    except (TypeError, ValueError) as error:
+        raise IndexFormatError(
+            f"The columns of {info.files[-1][0].basename} make no sense in the index: {error}."
+        ) from error
+
+
+class Peek:
+    """An open view of a dataset. Close it, or use it in a `with` statement.
+
+    Args:
+        url: URL or path of the directory that holds the index.
+
+    Raises:
+        ObjectNotFoundError: There is no index.
+        IndexFormatError: The index is broken.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        with ExitStack() as stack:
+            self._store, self._prefix = open_store(url)
+            stack.enter_context(closing(self._store))
+            where = f"{url.rstrip('/')}/{get_index_basename()}"
+            try:
+                document = self._store.read(self._key(get_index_basename()))
+            except ObjectNotFoundError as error:
+                raise ObjectNotFoundError(self._no_index(where)) from error
+            self.index: Index = parse_index(document, where)
+            self._close = stack.pop_all().close
+
+    def __enter__(self) -> "Peek":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._close()
+
+    def present(self) -> dict[str, int]:
+        """Bytes of each file that is there, by its name in the index.
+
+        Where a store can't list (HTTP) or may not, all is taken to be there: to read will tell.
+        """
+        cut = len(self._key(""))
+        try:
+            return {found.key[cut:]: found.size for found in self._store.list(self._key(""))}
+        except StoreError:
+            files = [zipped or raw for info in self.index for raw, zipped in info.files]
+            return {file.basename: file.bytes for file in files}
+
+    def samples(self, num_samples: int, present: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+        """Give the first samples of the shards that are there.
+
+        Args:
+            num_samples: How many at most.
+            present: Files that are there; see `present`.
+
+        Yields:
+            Name to value. What can't be shown is `Hidden`: pickled columns, and values that need
+            a package that is not installed.
+
+        Raises:
+            DataError: A shard is broken.
+        """
+        for info in self.index:
+            if num_samples <= 0:
+                return
+            if info.samples and state_of(info, present):
+                count = min(num_samples, info.samples)
+                num_samples -= count
+                with tempfile.TemporaryDirectory(prefix="streaming-peek-") as directory:
+                    paths = self._bring(info, present, Path(directory))
+                    yield from _read(info, paths, count)
+
+    def _bring(self, info: ShardInfo, present: Mapping[str, int], directory: Path) -> list[Path]:
+        """Get the raw files of a shard: where they are if that is here, else in `directory`."""
+        paths = []
+        for number, (raw, zipped) in enumerate(info.files):
+            path = directory / f"raw-{number}"
+            is_here = present.get(raw.basename) == raw.bytes
+            if is_here and isinstance(self._store, LocalStore):
+                path = self._store.root / self._key(raw.basename)
+            elif is_here:
+                fetch(self._store, self._key(raw.basename), path, size=raw.bytes, retry=Retry())
+            elif zipped is not None:
+                packed = directory / f"zip-{number}"
+                key = self._key(zipped.basename)
+                fetch(self._store, key, packed, size=zipped.bytes, retry=Retry())
+                assert info.compression  # parse_index sees to it.
+                decompress_file(info.compression, packed, path, size=raw.bytes)
+            paths.append(path)
+        return paths
+
+    def _key(self, name: str) -> str:
+        return join_key(self._prefix, name)
+
+    def _no_index(self, where: str) -> str:
+        index = get_index_basename()
+        text = f"There is no {where}. A dataset has one as soon as its writer has finished."
+        root = self._store.root / self._prefix if isinstance(self._store, LocalStore) else None
+        splits = sorted(path.parent.name for path in root.glob(f"*/{index}")) if root else []
+        return f"{text} There are splits: {', '.join(splits)}." if splits else text
+
+
+def state_of(info: ShardInfo, present: Mapping[str, int]) -> str:
+    """How a shard is there: "raw", "zip", both ("raw, zip"), or "" if it is not, or not whole."""
+
+    def is_there(file: FileInfo | None) -> bool:
+        return file is not None and present.get(file.basename) == file.bytes
+
+    kinds = {
+        "raw": all(is_there(raw) for raw, _ in info.files),
+        "zip": all(is_there(zipped) for _, zipped in info.files),
+    }
+    return ", ".join(kind for kind, is_whole in kinds.items() if is_whole)
+
+
+def _read(info: ShardInfo, paths: Sequence[Path], count: int) -> list[dict[str, Any]]:
+    """Decode the first samples of a shard column by column, so that one column spoils no other."""
+    samples: list[dict[str, Any]] = [{} for _ in range(count)]
+    for name in columns_of(info):
+        values: Sequence[Any]
+        try:
+            with closing(open_reader(info, paths, [name])) as reader:
+                values = [sample[name] for sample in reader.take(np.arange(count))]
+        except UnsafeTypeError:
+            values = [Hidden("pickled; opening it could run code")] * count
+        except MissingExtraError as error:
+            values = [Hidden(str(error))] * count
+        for sample, value in zip(samples, values, strict=True):
+            sample[name] = value
+    return samples

@@ -1,0 +1,164 @@
+"""`streaming inspect` on datasets whole, partial, hostile and missing."""
+
+import json
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streaming import MDSWriter
+from streaming.cli import main
+from tests.conftest import ROOT
+
+FORMATS = ROOT / "tests" / "golden" / "datasets" / "formats"
+MDS = sorted(path.name for path in FORMATS.glob("mds_*"))
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as stopped:
+        main(["inspect", *map(str, arguments)])
+    return int(stopped.value.code or 0)
+
+
+@pytest.fixture(autouse=True)
+def wide_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """Three shards, compressed only."""
+    path = tmp_path / "data"
+    columns = {"id": "int", "text": "str", "tokens": "ndarray:uint8"}
+    with MDSWriter(out=str(path), columns=columns, compression="zstd", size_limit="2kb") as out:
+        for i in range(30):
+            tokens = np.arange(100, dtype=np.uint8)
+            out.write({"id": i, "text": f"text {i} " + "x" * 100, "tokens": tokens})
+    return path
+
+
+def files_of(path: Path) -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+@pytest.mark.parametrize("name", MDS)
+def test_every_recorded_dataset_can_be_looked_at(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = files_of(FORMATS / name)
+    assert run(FORMATS / name) == 0
+    index = json.loads((FORMATS / name / "index.json").read_text())
+    count = sum(shard["samples"] for shard in index["shards"])
+    assert f"{count} samples in {len(index['shards'])} shards" in capsys.readouterr().out
+    assert files_of(FORMATS / name) == before
+
+
+def test_columns_shards_and_samples_are_shown(
+    dataset: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = files_of(dataset)
+    assert run(dataset, "--samples", 2, "--shards", 1) == 0
+    text = capsys.readouterr().out
+    assert "30 samples in " in text
+    assert "mds, compression zstd, hashes none" in text
+    for part in ("ndarray:uint8", "shard.00000.mds", "zip", "shards more", "sample 1"):
+        assert part in text
+    assert "'text 1 xxx" in text
+    assert "(107 characters)" in text
+    assert "uint8 100 [0 1 2 3 4 5 6 7 8 9 10 11 ...]" in text
+    assert "sample 2" not in text
+    assert files_of(dataset) == before
+
+
+def test_a_url_may_be_given(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(dataset.as_uri()) == 0
+    assert "30 samples" in capsys.readouterr().out
+
+
+class Bomb:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self.path,)
+
+
+def test_pickles_stay_closed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    columns = {"x": "pkl", "y": "int"}
+    with MDSWriter(out=str(tmp_path / "data"), columns=columns) as out:
+        out.write({"x": Bomb(tmp_path / "fired"), "y": 12345})
+    assert run(tmp_path / "data") == 0
+    text = capsys.readouterr().out
+    assert "(pickled; opening it could run code)" in text
+    assert "12345" in text
+    assert not (tmp_path / "fired").exists()
+    pickle.loads(pickle.dumps(Bomb(tmp_path / "fired")))
+    assert (tmp_path / "fired").exists()
+
+
+def test_texts_from_the_data_do_not_reach_the_terminal_as_commands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with MDSWriter(out=str(tmp_path / "data"), columns={"\x1b[2J[red]": "str"}) as out:
+        out.write({"\x1b[2J[red]": "\x1b[31m[bold]"})
+    assert run(tmp_path / "data") == 0
+    text = capsys.readouterr().out
+    assert "\x1b" not in text
+    assert r"\x1b[2J[red]" in text
+    assert r"'\x1b[31m[bold]'" in text
+
+
+def test_samples_come_from_the_first_shard_that_is_here(
+    dataset: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (dataset / "shard.00000.mds.zstd").unlink()
+    assert run(dataset) == 0
+    text = capsys.readouterr().out
+    assert "1 of the" in text
+    assert "'text 0 " not in text
+    assert "sample 0" in text
+
+
+def test_without_any_shard_the_index_is_shown(
+    dataset: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in dataset.glob("shard*"):
+        path.unlink()
+    assert run(dataset) == 0
+    assert "None of the shards is here" in capsys.readouterr().out
+
+
+def test_a_broken_shard_is_one_line(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = dataset / "shard.00000.mds.zstd"
+    path.write_bytes(path.read_bytes()[::-1])
+    assert run(dataset) == 1
+    errors = capsys.readouterr().err
+    assert errors.startswith("streaming: error: ")
+    assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"version": 2}', '{"shards": [], "version": 3}'])
+def test_a_broken_index_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    (tmp_path / "index.json").write_text(text)
+    assert run(tmp_path) == 1
+    errors = capsys.readouterr().err
+    assert errors.startswith("streaming: error: ")
+    assert "index.json" in errors
+    assert errors.count("\n") == 1
+
+
+def test_a_place_without_index_names_its_splits(
+    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path / "nothing") == 1
+    assert "There is no" in capsys.readouterr().err
+    shutil.copytree(dataset, tmp_path / "all" / "train")
+    shutil.copytree(dataset, tmp_path / "all" / "val")
+    assert run(tmp_path / "all") == 1
+    assert "There are splits: train, val." in capsys.readouterr().err

@@ -1,0 +1,158 @@
+"""`streaming plan` on real indexes, as text and as JSON."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streaming.cli import main
+from streaming.format.index import dump_index
+from tests.common.shards import write_dataset
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as stopped:
+        main(["plan", *map(str, arguments)])
+    return int(stopped.value.code or 0)
+
+
+@pytest.fixture(autouse=True)
+def wide_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """12 shards of 50 samples."""
+    return write_dataset(tmp_path / "data", 12, 50)
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+    assert run(*arguments, "--json") == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_an_epoch_is_told_in_words(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = ("--nodes", 2, "--ranks", 2, "--workers", 2, "--batch-size", 8)
+    extra = ("--shuffle", "--bandwidth", "10kb", "--step-time", "0.1s", "--step", 3, "--rank", 1)
+    assert run(root, *world, *extra, "--sample", 7) == 0
+    text = capsys.readouterr().out
+    assert "Epoch: 600 samples" in text
+    assert "in 19 steps of 4 ranks (32 samples a step; 1 steps not full)" in text
+    assert "Batches of each rank: 19." in text
+    assert "Least useful cache limit" in text
+    assert "full permutation" in text
+    assert "Step 3 on rank 1: 8 samples" in text
+    assert "Sample 7 comes 1 times" in text
+
+
+def test_one_document_has_all_of_it(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer(capsys, root, "--batch-size", 10, "--shuffle-algo", "block1", "--sample", 5)
+    assert found["order"]["shuffle"] is True
+    assert found["order"]["shuffle_algo"] == "block1"
+    (stream,) = found["epoch"]["streams"]
+    assert stream["name"] == str(root)
+    assert (stream["samples"], stream["shards"], stream["drawn"]) == (600, 12, 600)
+    assert found["epoch"]["steps"] == 60
+    assert found["downloads"]["shards"] == [12]
+    assert len(found["sample"]["occurrences"]) == 1
+    (place,) = found["sample"]["occurrences"]
+    batch = answer(
+        capsys,
+        *(root, "--batch-size", 10, "--shuffle-algo", "block1", "--no-quality"),
+        *("--step", place["step"], "--rank", place["rank"]),
+    )["batch"]
+    assert batch["samples"][place["place"]]["sample"] == 5
+
+
+def test_streams_are_mixed_by_weights_of_any_kind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = (write_dataset(tmp_path / name, 4, 50) for name in "ab")
+    drawn = {}
+    schedule = json.dumps([{"kind": "linear", "points": [[0, 0], [100, 2]]}, 1])
+    for option, value in (
+        ("--proportion", "1,3"),
+        ("--repeat", "0.5,2"),
+        ("--choose", "30,1k"),
+        ("--schedule", schedule),
+    ):
+        more = ("--epoch-size", "100") if option in ("--proportion", "--schedule") else ()
+        found = answer(capsys, a, b, option, value, *more, "--no-quality")
+        drawn[option] = [stream["drawn"] for stream in found["epoch"]["streams"]]
+    assert drawn == {
+        "--proportion": [25, 75],
+        "--repeat": [100, 400],
+        "--choose": [30, 1000],
+        # In this epoch, mixed sample by sample: 33.3 and 66.7.
+        "--schedule": [34, 66],
+    }
+    sizes = ("--batching", "per_stream", "--stream-batch-size", "5,20", "--batch-size", 10)
+    found = answer(capsys, a, b, *sizes, "--step", 0)
+    assert len(found["batch"]["samples"]) in (5, 20)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--proportion", "1,2"), "--proportion has 2 values for 1 streams"),
+        (("--proportion", "x"), "--proportion needs numbers, but has 'x'"),
+        (("--proportion", "1", "--repeat", "1"), "Give one of"),
+        (("--schedule", "{"), "--schedule is not JSON"),
+        (("--schedule", "[1, 2]"), "a weight for each of 1 streams"),
+        (("--schedule", '[{"points": []}]'), "at least one point"),
+        (("--bandwidth", "0b"), "above 0"),
+        (("--step-time", "soon"), "must start with a digit"),
+        (("--shuffle-algo", "best"), "no shuffle algorithm 'best'"),
+        (("--batching", "best"), "no batching method 'best'"),
+        (("--step", "600"), "There is no step 600"),
+        (("--sample", "600"), "There is no sample 600"),
+        (("--replication", "2"), "`replication` must be positive and divide"),
+    ],
+)
+def test_what_makes_no_sense_is_one_sentence(
+    root: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
+) -> None:
+    assert run(root, *arguments) == 1
+    text = capsys.readouterr()
+    assert message in text.err
+    assert text.err.startswith("streaming: error: ")
+    assert text.err.count("\n") == 1
+
+
+def test_a_dataset_that_is_not_there_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path) == 1
+    assert "There is no" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", ["py1e", "block1"])
+def test_a_million_batches_take_seconds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], algo: str
+) -> None:
+    shard = {
+        "format": "mds",
+        "version": 2,
+        "samples": 32_000,
+        "compression": None,
+        "hashes": [],
+        "column_names": ["x"],
+        "column_encodings": ["bytes"],
+        "column_sizes": [None],
+        "size_limit": None,
+        "zip_data": None,
+    }
+    raw = [{"basename": f"shard.{i:05}.mds", "bytes": 10**7, "hashes": {}} for i in range(1000)]
+    index = dump_index([{**shard, "raw_data": data} for data in raw])
+    (tmp_path / "index.json").write_bytes(index)
+    start = time.process_time()
+    world = ("--nodes", 8, "--ranks", 8, "--workers", 8, "--batch-size", 32)
+    found = answer(capsys, tmp_path, *world, "--shuffle-algo", algo, "--step", 9000)
+    assert time.process_time() - start < 30
+    assert sum(found["epoch"]["batches_per_rank"]) * 32 == 10**6
+    assert found["downloads"]["steps"] == 15_632
