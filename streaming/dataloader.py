@@ -1,5 +1,6 @@
 """A DataLoader that knows how far the run has come, and goes on from there."""
 
+import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from streaming.foreign import refuse_preparation
 from streaming.shared.epoch import Start
 
 __all__ = ["StreamingDataLoader"]
+
+logger = logging.getLogger(__name__)
 
 
 class StreamingDataLoader(DataLoader[Any]):
@@ -54,6 +57,12 @@ class StreamingDataLoader(DataLoader[Any]):
         if not isinstance(dataset, StreamingDataset):
             return self._count(self._make_iterator())
         self._start = dataset.begin_epoch(self._is_over)
+        if self.drop_last and self._is_over(self._start):
+            logger.warning(
+                "drop_last leaves no batch of this epoch: no worker has %d samples of it. Use "
+                "fewer workers or ranks, smaller batches, or keep the last batch.",
+                self.batch_size,
+            )
         with dataset.handing_over(Handoff(self._start, self._key)):
             batches = self._make_iterator()
         return self._count(batches)

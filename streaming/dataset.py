@@ -24,6 +24,7 @@ from streaming.direct import DirectRuntime
 from streaming.errors import ConfigError
 from streaming.foreign import refuse_accelerate
 from streaming.format.column import Column, slice_columns
+from streaming.format.index import get_index_basename
 from streaming.format.reader import Sample
 from streaming.hashing import get_hash
 from streaming.idmap import Recipe
@@ -291,6 +292,7 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         world = self._parallel_world(detect=True)
         plan = self._plan(start, world)
         if plan.recipe is not None:
+            plan.open_table()
             # The next epoch's order, which takes seconds if there are many samples.
             upcoming = partial(_upcoming_recipe, weakref.ref(self), start.next_epoch(), world)
             self._orders.get().prepare(upcoming)
@@ -588,7 +590,10 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
 
 
 def _make_orders(directory: Path) -> Materialised:
-    return Materialised([state_path(directory) / "orders", *temporary_orders()])
+    state = state_path(directory)
+    # Nothing is written beside files that somebody else made.
+    is_own = state.exists() or (directory / get_index_basename()).exists()
+    return Materialised([state / "orders"] * is_own + [*temporary_orders()])
 
 
 class _Samples(itertools.chain[Any]):

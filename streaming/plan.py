@@ -201,9 +201,6 @@ class EpochPlan:
 
     Slots are the worker's places in the epoch, batch after batch. Every method may be called with
     any slots in any order, by one thread at a time.
-
-    Attributes:
-        recipe: How to make the table that it reads; None if it needs none.
     """
 
     def __init__(
@@ -212,17 +209,26 @@ class EpochPlan:
         world: World,
         order: IdMap,
         spanner: Spanner,
-        recipe: Recipe | None = None,
+        pool: Pool,
     ) -> None:
         self._layout = layout
         self._world = world
         self._order = order
         self._spanner = spanner
-        self.recipe = recipe
+        self._pool = pool
 
     def __len__(self) -> int:
         """Slots, padding included."""
         return self._layout.num_slots
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """How to make the table that it reads; None if it needs none."""
+        return self._pool.recipe
+
+    def open_table(self) -> None:
+        """Let the table that it reads be made, as far as that can go on by itself."""
+        _ = self._pool.table
 
     @property
     def batch_size(self) -> int:
@@ -358,7 +364,7 @@ def build_plan(
             logger.warning("%s", note)
         if len(opening.notes) > 1:
             logger.warning("So it is with %d more streams.", len(opening.notes) - 1)
-    return EpochPlan(layout, world, order, Spanner(table.samples), pool.recipe)
+    return EpochPlan(layout, world, order, Spanner(table.samples), pool)
 
 
 def open_order(

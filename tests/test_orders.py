@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 
 from streaming.batching import batchings
 from streaming.errors import ConfigError, StateError
+from streaming.runtime import PerProcess
 from streaming.schedule import Schedule
+from streaming.shared.ids import Materialised
 from streaming.stream import Stream
 from streaming.world import World
 from tests.common.shards import write_dataset
@@ -25,10 +28,10 @@ from streaming.dataset import StreamingDataset
 LIMIT = 30.0
 
 
-def use_files(dataset: StreamingDataset, *directories: Path) -> StreamingDataset:
+def use_files(dataset: StreamingDataset) -> StreamingDataset:
     """Let even small orders be in files: else an epoch must have a million samples."""
-    holder = dataset._orders.get()
-    holder.__init__(directories or holder._directories, least=1)  # type: ignore[misc]
+    directories = dataset._orders.get()._directories
+    dataset._orders = PerProcess(partial(Materialised, directories, least=1))
     return dataset
 
 
@@ -59,10 +62,25 @@ def test_epochs_from_files_are_those_from_memory(root: Path, algo: str) -> None:
     assert len(list((root / ".streaming" / "orders").glob("*.ids"))) <= 2
 
 
+@pytest.mark.parametrize("how", ["fork", "spawn"])
+def test_workers_share_the_files_of_their_node(root: Path, how: str) -> None:
+    def batches(dataset: StreamingDataset, **arguments: Any) -> list[list[list[bytes]]]:
+        loader = StreamingDataLoader(dataset, batch_size=4, **arguments)
+        return [[batch["x"] for batch in loader] for _ in range(2)]
+
+    plain = batches(open_dataset(root, shuffle_algo="py1s"))
+    filed = use_files(open_dataset(root, shuffle_algo="py1s"))
+    workers = {"num_workers": 2, "multiprocessing_context": how, "persistent_workers": True}
+    assert batches(filed, **workers) == plain
+    assert 1 <= len(list((root / ".streaming" / "orders").glob("*.ids"))) <= 3
+
+
 def test_the_next_epoch_is_ready_before_it_begins(root: Path) -> None:
     dataset = use_files(open_dataset(root))
-    values(dataset)
+    begun = iter(dataset)
+    first = [next(begun)["x"] for _ in range(5)]
     dataset._orders.get()._maker.join(LIMIT)
+    first += values(begun)
     made: list[int] = []
     again = use_files(open_dataset(root))
     again.next_epoch = 1
@@ -76,7 +94,7 @@ def test_the_next_epoch_is_ready_before_it_begins(root: Path) -> None:
         return table
 
     holder._open = look  # type: ignore[method-assign]
-    assert values(again) == values(dataset)
+    assert values(again) == values(dataset) != first
     assert made[0] == 0
 
 
@@ -233,6 +251,16 @@ def test_batched_columns_have_each_stream_s_own_size(tmp_path: Path) -> None:
     assert {4, 7} <= sizes
 
 
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_case_B8_a_batch_larger_than_the_dataset_is_short_or_dropped_with_a_warning(
+    tmp_path: Path, drop_last: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    dataset = open_dataset(write_dataset(tmp_path / "tiny", 1, 5), batch_size=8)
+    loader = StreamingDataLoader(dataset, batch_size=8, drop_last=drop_last)
+    assert [len(batch["x"]) for batch in loader] == [5] * (not drop_last)
+    assert ("drop_last leaves no batch" in caplog.text) == drop_last
+
+
 def test_case_U6_a_dataset_takes_a_layout_of_ranks(root: Path) -> None:
     seen = []
     for rank in range(4):
@@ -268,21 +296,20 @@ KILLED = """
 import sys, threading, time
 import numpy as np
 from streaming import StreamingDataset
-from streaming.shared.ids import _IdFile
+from streaming.shared.idfile import IdFile
 
-write = _IdFile._write
+write = IdFile._write
 def slowly(self, fd, place, chunk):
     write(self, fd, place, chunk)
     print("some", flush=True)
     threading.Event().wait()
 
-_IdFile._write = slowly
+IdFile._write = slowly
 dataset = StreamingDataset(
     local=sys.argv[1], batch_size=4, shuffle=True, shuffle_block_size=200,
     num_canonical_nodes=4,
 )
-holder = dataset._orders.get()
-holder.__init__(holder._directories, least=1)
+dataset._orders.get()._least = 1
 next(iter(dataset))
 """
 

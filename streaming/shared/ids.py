@@ -4,33 +4,30 @@ The order that an exact shuffle gives is a table with as many ids as there are s
 process comes first makes it, in a thread; all others of the node read the same file, and wait only
 for the ids they ask for. The next run finds it under the digest of all that it follows from.
 
-In a directory are, for each table, `<digest>.ids`, which whoever uses it holds shared, and
-`<digest>.lock`, which its maker holds; and `lock`, under which files are opened, taken over and
-removed. A maker that is killed lets go of its lock, and the next one begins anew: what it finds
-written is compared, not believed.
+A maker that is killed lets go of its lock, and the next one begins anew: what it finds written is
+compared, not believed.
 """
 
 import atexit
 import errno
 import logging
-import mmap
 import os
 import stat
 import tempfile
 import threading
 import time
 import weakref
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
-from streaming.errors import StreamingError
+from streaming.errors import StreamingError, WorkerError
 from streaming.idmap import Ids, IdTable, Recipe, in_memory
+from streaming.shared.idfile import IdFile, open_file
 from streaming.shared.lock import FileLock
 
 __all__ = ["LEAST", "Materialised", "temporary_orders"]
@@ -42,19 +39,9 @@ LEAST = 1 << 20
 
 CLOSE_SECONDS = 5.0  # How long to wait for a maker that is at work when all else has ended.
 
-_KEPT = 2  # tables that are kept: this epoch's, and the next or the last one's
-_LIVE = 4  # parts of a table that a maker keeps open; each may hold some blocks
-_CHUNK = 1 << 16  # ids that are written together, at least
-_DROP = 1 << 14  # ids that are read before mapped pages are given back
 _SOON, _LATER = 0.0005, 0.02  # seconds between looks at what another process has made
 _RETRY = 0.1  # seconds after which is looked whether another process still makes a table
 _TRUSTED = 2  # times that a broken file is made anew before it is given up
-
-_MAGIC = b"STRMIDS1"  # The digit is the version of this layout.
-_HEADER = np.dtype(
-    [("magic", "S8"), ("digest", "S64"), ("parts", "<i8"), ("size", "<i8"), ("itemsize", "<i8")]
-)
-_PAGE = 1 << 16  # at which the ids begin; a multiple of the page of any machine
 
 
 class Materialised:
@@ -89,7 +76,8 @@ class Materialised:
             _warn_of_memory(recipe, table)
             return in_memory(recipe)
         table.take_on()
-        self._is_made_elsewhere = not table.is_made_here
+        is_made = table.file.is_complete or table.is_made_here
+        self._is_made_elsewhere = not (is_made or self._maker.makes(table))
         return table
 
     def prepare(self, recipe_of: Callable[[], Recipe | None]) -> None:
@@ -117,7 +105,9 @@ class Materialised:
         reasons = []
         for directory in self._directories:
             try:
-                return _SharedTable(recipe, _open_file(directory, recipe, self._least), self._maker)
+                is_private = directory in temporary_orders()
+                directory.mkdir(0o700 if is_private else 0o777, parents=True, exist_ok=True)
+                return _SharedTable(recipe, open_file(directory, recipe, self._least), self._maker)
             except OSError as error:
                 reasons.append(f"{directory}: {error.strerror or error}")
                 if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -140,7 +130,7 @@ def _open_next(
         return None
     try:
         return alive._open_later(recipe_of())
-    except StreamingError:
+    except (StreamingError, OSError):
         logger.debug("The next table can't be prepared.", exc_info=True)
         return None
 
@@ -161,10 +151,10 @@ def temporary_orders() -> tuple[Path, ...]:
 class _SharedTable:
     """A table in a file, perhaps still being made by a thread of this process or by another."""
 
-    def __init__(self, recipe: Recipe, file: "_IdFile", maker: "_Maker") -> None:
+    def __init__(self, recipe: Recipe, file: "IdFile", maker: "_Maker") -> None:
         self.recipe = recipe
         self.file = file
-        self.failure: OSError | None = None
+        self.failure: Exception | None = None
         self.is_made_here = False
         self._maker = maker
         self._bounds = np.cumsum([0, *recipe.sizes])
@@ -199,7 +189,7 @@ class _SharedTable:
             for _ in self.file.fill(self.recipe):
                 if is_stopped():
                     break
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 Told to whoever waits for the ids.
             self.failure = error
         finally:
             self.is_made_here = self.file.is_complete
@@ -220,14 +210,26 @@ class _SharedTable:
         while (self.file.progress[parts] < needed).any() and not self.file.is_complete:
             self.file.demand[parts] = np.maximum(self.file.demand[parts], needed)
             if self.failure is not None:
-                _warn_of_memory(self.recipe, f"{self.file.path}: {self.failure}")
-                self._memory = in_memory(self.recipe)
+                self._do_without()
                 return
             if not self.is_made_here and time.monotonic() - tried > _RETRY:
                 self.take_on()  # Its maker may have died.
                 tried = time.monotonic()
             self._maker.wait(delay)
             delay = min(2 * delay, _LATER)
+
+    def _do_without(self) -> None:
+        """Make the table in memory, as there can be no file.
+
+        Raises:
+            WorkerError: It is not the file that failed.
+        """
+        if not isinstance(self.failure, OSError):
+            raise WorkerError(
+                f"The order of an epoch can't be made: {self.failure}"
+            ) from self.failure
+        _warn_of_memory(self.recipe, f"{self.file.path}: {self.failure}")
+        self._memory = in_memory(self.recipe)
 
     def _distrust(self) -> None:
         """Have the file made anew: an id that should be there is not."""
@@ -252,6 +254,8 @@ class _Maker:
         self._tables: deque[tuple[_SharedTable, FileLock]] = deque()
         self._later: Callable[[], _SharedTable | None] | None = None
         self._thread: threading.Thread | None = None
+        self._now: Path | None = None  # what is being made
+        self._is_ahead = False  # of time: until something else is needed
         self._is_stopped = False
         self._pid = os.getpid()
 
@@ -269,6 +273,8 @@ class _Maker:
 
     def later(self, open_next: Callable[[], _SharedTable | None]) -> None:
         """Make what `open_next` gives when all else is made; of two such only the newest."""
+        if os.getpid() != self._pid:
+            return
         with self._changed:
             if not self._is_stopped:
                 self._later = open_next
@@ -278,6 +284,10 @@ class _Maker:
     def is_idle(self) -> bool:
         """Whether nothing is being made."""
         return self._thread is None
+
+    def makes(self, table: _SharedTable) -> bool:
+        """Whether this thread makes a table now, perhaps as the next one of the last."""
+        return self._now == table.file.path
 
     def wait(self, seconds: float) -> None:
         """Wait for progress, or a moment."""
@@ -313,256 +323,41 @@ class _Maker:
             self._thread.start()
 
     def _run(self) -> None:
-        while True:
-            table = lock = None
-            with self._changed:
-                if self._tables:
-                    table, lock = self._tables.popleft()
-                elif self._later is None:
-                    self._thread = None
-                    return
-                open_next, self._later = (None, self._later) if table else (self._later, None)
-            if open_next is not None:
-                table = open_next()
-                open_next = None  # With it goes what it may keep alive.
-                lock = None if table is None or table.file.is_complete else table.file.take_over()
-            if table is not None and lock is not None:
-                table.make(lock, self._tell)
-
-    def _tell(self) -> bool:
-        """Tell those who wait that there is more; whether to stop."""
-        with self._changed:
-            self._changed.notify_all()
-            return self._is_stopped
-
-
-class _IdFile:
-    """One table on disk, mapped. Ids are stored plus one, so that a hole is never taken for an id.
-
-    Attributes:
-        path: The file.
-        progress: Ids of each part that are there, from its first; shape (parts,), shared.
-        demand: Ids of each part that somebody waits for; likewise.
-    """
-
-    def __init__(self, path: Path, recipe: Recipe) -> None:
-        self.path = path
-        self._lease = FileLock(path)
-        self._lease.acquire(shared=True)
         try:
-            self._map(recipe)
+            while self._make_next():
+                pass
         except BaseException:
-            self._lease.release()
+            with self._changed:
+                self._thread = None
             raise
 
-    def _map(self, recipe: Recipe) -> None:
-        with self.path.open("r+b") as file:
-            self._mmap = mmap.mmap(file.fileno(), 0)
-        parts = len(recipe.sizes)
-        shared = np.frombuffer(self._mmap, "<i8", 1 + 2 * parts, _HEADER.itemsize)
-        self._is_made, self.progress, self.demand = np.split(shared, [1, 1 + parts])
-        dtype = _dtype(recipe)
-        self._start = _first_byte(parts)
-        self._ids = np.frombuffer(self._mmap, dtype, recipe.size, self._start)
-        self._read = 0
-        self._is_again = False
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all ids are there, and on the disk."""
-        return bool(self._is_made[0])
-
-    def read(self, places: Ids) -> Ids | None:
-        """The ids at some places, which have been made; None if one of them is missing."""
-        found = self._ids[places].astype(np.int64)
-        self._read += found.size
-        if self._read > _DROP and hasattr(mmap, "MADV_DONTNEED"):
-            # The pages stay in the kernel's cache, but are not counted as this process's.
-            self._mmap.madvise(mmap.MADV_DONTNEED, self._start)
-            self._read = 0
-        found -= 1
-        return None if found.size and int(found.min()) < 0 else found
-
-    def reset(self) -> None:
-        """Take back that anything is there."""
-        self._is_again = bool(self.progress.any())
-        self._is_made[0] = 0
-        self.progress[:] = 0
-
-    def take_over(self) -> FileLock | None:
-        """Become the maker, if there is none and the file is not complete."""
-        lock = FileLock(self.path.with_suffix(".lock"))
-        with FileLock(self.path.with_name("lock")).exclusive():
-            if self.is_complete or not lock.acquire(blocking=False):
-                return None
-            # Whoever opens the file from now on knows that what it says of itself is said by a
-            # living maker. Nobody else may be believed: a machine that went down may have kept the
-            # header and lost the ids.
-            self.reset()
-        return lock
-
-    def fill(self, recipe: Recipe) -> Iterator[None]:
-        """Make all ids. For the holder of the maker's lock.
-
-        Yields:
-            Whenever there are more.
-
-        Raises:
-            OSError: They can't be written.
-        """
-        sizes = np.array(recipe.sizes, np.int64)
-        starts = np.cumsum(sizes) - sizes
-        live: OrderedDict[int, tuple[Iterator[Ids], int]] = OrderedDict()
-        part = 0
-        with self.path.open("r+b", buffering=0) as file:
-            while (self.progress < sizes).any():
-                part = self._next_part(sizes, part)
-                if part in live:
-                    chunks, at = live.pop(part)
-                else:
-                    chunks, at = _merged(recipe.open(part)), 0
-                chunk = next(chunks)
-                if at + len(chunk) > self.progress[part]:
-                    self._write(file.fileno(), int(starts[part]) + at, chunk)
-                    self.progress[part] = at + len(chunk)
-                if at + len(chunk) < sizes[part]:
-                    live[part] = chunks, at + len(chunk)
-                    if len(live) > _LIVE:
-                        live.popitem(last=False)
-                yield
-            # The ids are on the disk before the word that they are, whenever power fails.
-            os.fsync(file.fileno())
-        self._is_made[0] = 1
-        self._mmap.flush(0, self._start)
-
-    def _next_part(self, sizes: NDArray[np.int64], part: int) -> int:
-        """What to make next: what is waited for, else the part that is open, else the first."""
-        waiting = np.flatnonzero(np.minimum(self.demand, sizes) > self.progress)
-        if len(waiting):
-            return int(waiting[0])
-        if self.progress[part] < sizes[part]:
-            return part
-        return int(np.argmax(self.progress < sizes))
-
-    def _write(self, fd: int, place: int, chunk: Ids) -> None:
-        itemsize = self._ids.itemsize
-        for first in range(0, len(chunk), _CHUNK):
-            stored = (chunk[first : first + _CHUNK] + 1).astype(self._ids.dtype)
-            data = memoryview(stored.tobytes())
-            at = self._start + (place + first) * itemsize
-            if self._is_again and os.pread(fd, len(data), at) == data:
-                continue
-            while len(data):
-                written = os.pwrite(fd, data, at)
-                data, at = data[written:], at + written
-
-
-def _open_file(directory: Path, recipe: Recipe, least: int) -> _IdFile:
-    """Open the file of a table, made if need be, and remove what nobody needs any more.
-
-    Raises:
-        OSError: It can't be had there: no space, no right, no locks.
-    """
-    mode = 0o700 if directory in temporary_orders() else 0o777
-    directory.mkdir(mode, exist_ok=True, parents=True)
-    kind = "order" if recipe.size >= least else "draws"
-    path = directory / f"{kind}-{recipe.digest}.ids"
-    with FileLock(directory / "lock").exclusive():
-        if not _is_as_meant(path, recipe):
-            _remove(path)
-            _tidy(directory, kind, path)
-            try:
-                _create(path, recipe)
-            except OSError:
-                path.unlink(missing_ok=True)
-                raise
-        file = _IdFile(path, recipe)
-    os.utime(path)
-    return file
-
-
-def _is_as_meant(path: Path, recipe: Recipe) -> bool:
-    """Whether a file of this table is there, with the size it must have."""
-    header = _header(recipe)
-    try:
-        with path.open("rb") as file:
-            return (
-                file.read(len(header)) == header
-                and os.fstat(file.fileno()).st_size
-                == _first_byte(len(recipe.sizes)) + recipe.size * _dtype(recipe).itemsize
-            )
-    except FileNotFoundError:
-        return False
-
-
-def _create(path: Path, recipe: Recipe) -> None:
-    size = _first_byte(len(recipe.sizes)) + recipe.size * _dtype(recipe).itemsize
-    with path.open("xb") as file:
-        # All of its space, now: a full disk is an error here, and not in the middle of an epoch.
-        os.posix_fallocate(file.fileno(), 0, size)
-        file.write(_header(recipe))
-
-
-def _tidy(directory: Path, kind: str, wanted: Path) -> None:
-    """Remove tables that nobody uses, but for the newest, so that there are two with `wanted`."""
-    unused = []
-    kept = 1
-    for path in directory.glob(f"{kind}-*.ids"):
-        if path == wanted:
-            continue
-        lease = FileLock(path)
-        try:
-            if lease.acquire(blocking=False):
-                unused.append((path.stat().st_mtime_ns, path))
+    def _make_next(self) -> bool:
+        """Make what comes next; False, and the thread is gone, if there is nothing."""
+        table = lock = open_next = None
+        with self._changed:
+            if self._tables:
+                table, lock = self._tables.popleft()
             else:
-                kept += 1
-        finally:
-            lease.release()
-    unused.sort(reverse=True)
-    for _, path in unused[max(_KEPT - kept, 0) :]:
-        logger.debug("Removing %s, which nobody uses.", path)
-        _remove(path)
+                open_next, self._later = self._later, None
+                if open_next is None:
+                    self._thread = None
+                    return False
+        self._is_ahead = open_next is not None
+        if open_next is not None:
+            table = open_next()
+            open_next = None  # With it goes what it may keep alive.
+            lock = None if table is None or table.file.is_complete else table.file.take_over()
+        if table is not None and lock is not None:
+            self._now = table.file.path
+            table.make(lock, self._tell)
+            self._now = None
+        return True
 
-
-def _remove(path: Path) -> None:
-    path.unlink(missing_ok=True)
-    path.with_suffix(".lock").unlink(missing_ok=True)
-
-
-def _header(recipe: Recipe) -> bytes:
-    fields = (
-        _MAGIC,
-        recipe.digest.encode(),
-        len(recipe.sizes),
-        recipe.size,
-        _dtype(recipe).itemsize,
-    )
-    return np.array([fields], _HEADER).tobytes()
-
-
-def _first_byte(parts: int) -> int:
-    """Where the ids begin: behind the header, the flag, and two numbers for each part."""
-    head = _HEADER.itemsize + 8 * (1 + 2 * parts)
-    return -(-head // _PAGE) * _PAGE
-
-
-def _dtype(recipe: Recipe) -> np.dtype[np.unsignedinteger]:
-    return np.dtype("<u4") if recipe.stop < 1 << 32 else np.dtype("<u8")
-
-
-def _merged(chunks: Iterator[Ids]) -> Iterator[Ids]:
-    """The same ids in chunks that are worth writing."""
-    held: list[Ids] = []
-    count = 0
-    for chunk in chunks:
-        if len(chunk):
-            held.append(chunk)
-            count += len(chunk)
-        if count >= _CHUNK:
-            yield held[0] if len(held) == 1 else np.concatenate(held)
-            held, count = [], 0
-    if held:
-        yield np.concatenate(held)
+    def _tell(self) -> bool:
+        """Tell those who wait that there is more; whether to leave it there."""
+        with self._changed:
+            self._changed.notify_all()
+            return self._is_stopped or (self._is_ahead and bool(self._tables))
 
 
 def _warn_of_memory(recipe: Recipe, reason: str) -> None:

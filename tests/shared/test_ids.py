@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from streaming.errors import WorkerError
 from streaming.idmap import Ids, IdTable, Recipe, in_memory
 from streaming.shared.ids import Materialised, temporary_orders
 from streaming.shuffle import ShuffleSpec, shuffles
@@ -435,6 +436,38 @@ def test_the_next_table_is_made_after_this_one(hold: Callable[..., Materialised]
     assert again.opened == []
 
 
+def test_what_is_needed_now_does_not_wait_for_what_is_made_ahead(
+    hold: Callable[..., Materialised],
+) -> None:
+    ahead, now = Making(chunks=50, name="a"), Making(name="b")
+    now.let()
+    holder = hold()
+    holder.prepare(lambda: ahead.recipe)
+    assert ahead.waiting.wait(LIMIT)
+    table = holder(now.recipe)
+    ahead.let(1)
+    assert np.array_equal(whole(table), np.arange(4 * CHUNK))
+
+
+def test_a_table_that_is_made_ahead_may_be_read_meanwhile(
+    hold: Callable[..., Materialised],
+) -> None:
+    ahead, later = Making(name="a"), Making(name="b")
+    holder = hold()
+    holder.prepare(lambda: ahead.recipe)
+    ahead.let(1)
+    assert ahead.waiting.wait(LIMIT)
+    table = holder(ahead.recipe)
+    assert table[np.array([CHUNK - 1])].tolist() == [CHUNK - 1]
+    holder.prepare(lambda: later.recipe)
+    ahead.let()
+    later.let()
+    assert np.array_equal(whole(table), np.arange(4 * CHUNK))
+    holder._maker.join(LIMIT)
+    assert ahead.opened == [0]
+    assert later.opened == [0]
+
+
 def test_the_next_table_is_left_to_whoever_makes_this_one(
     hold: Callable[..., Materialised], tmp_path: Path
 ) -> None:
@@ -464,6 +497,18 @@ def test_what_goes_wrong_ahead_of_time_is_for_those_who_ask(
         holder.prepare(lambda: None)
         holder.close(LIMIT)
     assert not [record for record in caplog.records if record.levelno > logging.DEBUG]
+
+
+def test_what_goes_wrong_in_making_is_told_to_those_who_wait(
+    hold: Callable[..., Materialised],
+) -> None:
+    def fail(part: int) -> Iterator[Ids]:
+        raise ZeroDivisionError("so it is")
+
+    table = hold()(Recipe(digest="c", sizes=[3], stop=3, open=fail))
+    with pytest.raises(WorkerError, match="so it is") as raised:
+        whole(table)
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
 
 
 def threads() -> list[str]:
