@@ -246,7 +246,8 @@ class ShardCache:
         files = place.files
         logger.debug("Preparing shard %d, %s.", place.shard, files.raw_paths[-1])
         try:
-            files.make(state.claims(place.local), anew=anew)
+            claims = state.claims(place.local, keep_zip=place.part.keep_zip)
+            files.make(claims, anew=anew)
             if not place.part.keep_zip and state.is_own(place.local, "zip"):
                 files.drop(files.zip_paths)
         finally:

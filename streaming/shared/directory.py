@@ -9,11 +9,11 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,9 @@ logger = logging.getLogger(__name__)
 
 STATE_VARIABLE = "STREAMING_STATE_DIR"
 
-_RAW_OURS, _ZIP_OURS = 1, 2
+_TABLE = "shards.tbl"
+
+_RAW_OURS, _ZIP_OURS, _ZIP_KEPT = 1, 2, 4
 
 # A record of `shards.tbl`. Bytes are those that lie there, or are promised to a shard that is being
 # prepared. They and the flags change under the shard's lock, `last_use_ns` under none.
@@ -147,14 +149,15 @@ class DirectoryState:
     def record(self, shard: int, files: ShardFiles) -> None:
         """Count what is there of a shard."""
         raw, zip = measure(files.raw_paths), measure(files.zip_paths)
-        self._flags[shard] &= (_RAW_OURS if raw else 0) | (_ZIP_OURS if zip else 0)
+        self._flags[shard] &= (_RAW_OURS if raw else 0) | (_ZIP_OURS | _ZIP_KEPT if zip else 0)
         self._raw[shard], self._zip[shard] = raw, zip
 
-    def claims(self, shard: int) -> Claim:
-        """What notes that files of a shard are made by this library."""
+    def claims(self, shard: int, *, keep_zip: bool = False) -> Claim:
+        """What notes that files of a shard are made by this library, and which shall stay."""
+        zip_flags = _ZIP_OURS | _ZIP_KEPT if keep_zip else _ZIP_OURS
 
         def claim(kind: Literal["raw", "zip"]) -> None:
-            self._flags[shard] |= _RAW_OURS if kind == "raw" else _ZIP_OURS
+            self._flags[shard] |= _RAW_OURS if kind == "raw" else zip_flags
 
         return claim
 
@@ -164,7 +167,7 @@ class DirectoryState:
 
     def _open_table(self, directory: CacheDirectory, index: Index, is_alone: bool) -> SharedTable:
         """The table, built anew from a listing unless it is there and others use it."""
-        path = self._root / "shards.tbl"
+        path = self._root / _TABLE
         old = SharedTable.open(path, _RECORD, len(index), directory.digest)
         if old is not None and not is_alone:
             return old
@@ -174,8 +177,12 @@ class DirectoryState:
         records = np.zeros(len(index), _RECORD) if old is None else old.records.copy()
         records["raw"], records["zip"] = listing.measure()
         records["flags"] &= np.where(records["raw"] > 0, _RAW_OURS, 0) | np.where(
-            records["zip"] > 0, _ZIP_OURS, 0
+            records["zip"] > 0, _ZIP_OURS | _ZIP_KEPT, 0
         )
+        if is_alone:
+            spent = _find_spent_zips(records) & (records["raw"] == index.table.raw_bytes)
+            listing.remove_zips(np.flatnonzero(spent).tolist())
+            records["zip"][spent] = 0
         return SharedTable.create(path, records, directory.digest)
 
 
@@ -186,11 +193,25 @@ def sweep_parts(directory: CacheDirectory, index: Index) -> None:
     """
     try:
         with os.scandir(directory.path) as entries:
-            has_parts = any(target_of_part(entry.name, any_node=True) for entry in entries)
-        if has_parts:
+            has_left = any(target_of_part(entry.name, any_node=True) for entry in entries)
+        if not has_left and index.table.zip_bytes.any():
+            path = state_path(directory.path) / _TABLE
+            table = SharedTable.open(path, _RECORD, len(index), directory.digest)
+            has_left = table is not None and bool(_find_spent_zips(table.records).any())
+        if has_left:
             DirectoryState(directory, index).close()
     except (OSError, CacheError) as error:
         logger.debug("Temporary files in %s are left as they are: %s", directory.path, error)
+
+
+def _find_spent_zips(records: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which shards still have a compressed file that somebody fetched for its content only.
+
+    It goes once that is unpacked; whoever is killed in between leaves it.
+    """
+    is_spent = records["flags"] & (_ZIP_OURS | _ZIP_KEPT) == _ZIP_OURS
+    found: NDArray[np.bool_] = is_spent & (records["raw"] > 0) & (records["zip"] > 0)
+    return found
 
 
 class _Listing:
@@ -230,6 +251,12 @@ class _Listing:
             if target_of_part(name, any_node=any_node) in known:
                 logger.debug("Removing %s, which a killed process left.", self._directory / name)
                 (self._directory / name).unlink(missing_ok=True)
+
+    def remove_zips(self, shards: Sequence[int]) -> None:
+        """Remove the compressed files of some shards. For whoever is alone."""
+        for name in filter(None, (names[shard] for names in self._zip for shard in shards)):
+            logger.debug("Removing %s, which a killed process left.", self._directory / name)
+            (self._directory / name).unlink(missing_ok=True)
 
 
 def state_path(directory: Path) -> Path:

@@ -7,7 +7,7 @@ import pytest
 
 from streaming.cache import CachePart
 from streaming.errors import CacheError
-from streaming.shared.directory import CacheDirectory, DirectoryState, state_path
+from streaming.shared.directory import CacheDirectory, DirectoryState, state_path, sweep_parts
 from streaming.shared.files import target_of_part
 from tests.common.shards import FolderSource, open_part, sizes, write_dataset
 
@@ -33,10 +33,10 @@ def part(tmp_path: Path) -> CachePart:
     return open_part(tmp_path / "local", FolderSource(remote))
 
 
-def make(part: CachePart, state: DirectoryState, shard: int) -> None:
-    """Bring a shard here, and keep its compressed file."""
+def make(part: CachePart, state: DirectoryState, shard: int, *, keep_zip: bool = True) -> None:
+    """Bring a shard here, and leave its compressed file."""
     files = part.files(shard)
-    files.make(state.claims(shard))
+    files.make(state.claims(shard, keep_zip=keep_zip))
     state.record(shard, files)
 
 
@@ -120,6 +120,23 @@ def test_who_is_alone_removes_what_killed_processes_left(part: CachePart, open_s
     open_state(part)
     left = {path.name for path in part.directory.path.iterdir()} - {"index.json", ".streaming"}
     assert left == set(theirs)
+
+
+def test_who_is_alone_removes_compressed_files_that_nobody_wanted_kept(
+    part: CachePart, open_state: Open
+) -> None:
+    state = open_state(part)
+    make(part, state, 0, keep_zip=False)  # Killed here, before the compressed file was removed.
+    make(part, state, 1, keep_zip=True)
+    raw, total = state.used(zips=False), state.used(zips=True)
+    sweep_parts(part.directory, part.index)
+    assert state.used(zips=True) == total
+    state.close()
+    sweep_parts(part.directory, part.index)
+    left = sorted(path.name for path in part.directory.path.glob("shard*"))
+    assert left == ["shard.00000.mds", "shard.00001.mds", "shard.00001.mds.zstd"]
+    zip_bytes = part.index.shard(1).zip_bytes
+    assert open_state(part).used(zips=True) == raw + zip_bytes
 
 
 def test_who_is_not_alone_removes_nothing(part: CachePart, open_state: Open) -> None:
