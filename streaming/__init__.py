@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from streaming.format.mds.writer import MDSWriter
     from streaming.format.xsv.writer import CSVWriter, TSVWriter, XSVWriter
     from streaming.local import LocalDataset
+    from streaming.schedule import Schedule
     from streaming.stream import Stream
     from streaming.world import World
 
@@ -30,6 +31,7 @@ __all__ = [
     "JSONWriter",
     "LocalDataset",
     "MDSWriter",
+    "Schedule",
     "Stream",
     "StreamingDataLoader",
     "StreamingDataset",
@@ -52,6 +54,7 @@ _HOMES = {
     "JSONWriter": "streaming.format.json.writer",
     "LocalDataset": "streaming.local",
     "MDSWriter": "streaming.format.mds.writer",
+    "Schedule": "streaming.schedule",
     "Stream": "streaming.stream",
     "StreamingDataLoader": "streaming.dataloader",
     "StreamingDataset": "streaming.dataset",

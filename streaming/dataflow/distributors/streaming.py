@@ -11,7 +11,7 @@ import numpy as np
 from streaming.dataflow.base import Cursor, DataDistributor, Json, RawItem, StreamPlan, Token
 from streaming.dataflow.distributors.epochs import EpochCursor, check_epochs, cut
 from streaming.errors import ConfigError
-from streaming.idmap import IdMap, Ids, in_memory
+from streaming.idmap import IdMap, Ids
 from streaming.plan import OrderSpec, Position, arrange, open_order
 from streaming.prefetch import Prefetcher, default_threads
 from streaming.spanner import Spanner
@@ -103,7 +103,8 @@ class StreamingDistributor(DataDistributor):
             spec = self._spec(num_streams)
             dataset = self.dataset
             sources = arrange(spec, dataset._shares, _ALL, Position(epoch)).sources
-            found = open_order(spec, dataset._table, dataset._shares, epoch, sources, in_memory)
+            hold = dataset._orders.get()
+            found = open_order(spec, dataset._table, dataset._shares, epoch, sources, hold)
             while len(self._orders) > 1:
                 del self._orders[next(iter(self._orders))]
             self._orders[epoch, num_streams] = found

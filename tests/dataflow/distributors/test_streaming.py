@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streaming import Stream, StreamingDataset
+from streaming import MDSWriter, Stream, StreamingDataset
 from streaming.dataflow import BestFitBatcher, DataflowLoader, StreamingDistributor, StreamPlan
 from streaming.errors import ConfigError, StreamingError
+from streaming.shared.ids import LEAST
 from tests.dataflow.distributors.sources import write_numbers
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
@@ -55,6 +56,18 @@ def test_epochs_differ_and_the_seed_decides(data: Path) -> None:
     assert order(1) == order(1) != order(2)
     assert sorted(order(1)[:SIZE]) == sorted(order(1)[SIZE:]) == list(range(SIZE))
     assert order(1)[:SIZE] != order(1)[SIZE:]
+
+
+def test_the_table_of_a_large_epoch_is_kept_once_a_node(tmp_path: Path) -> None:
+    with MDSWriter(out=str(tmp_path), columns={"n": "int32"}) as writer:
+        writer.write_batch({"n": np.arange(LEAST, dtype=np.int32)})
+
+    dataset = StreamingDataset(local=str(tmp_path), batch_size=4, shuffle=True)
+    order = StreamingDistributor(dataset).order(epoch=0, num_streams=2)
+    ids = order(np.arange(LEAST))
+
+    assert sorted(ids.tolist()) == list(range(LEAST))
+    assert len(list((tmp_path / ".streaming" / "orders").glob("*.ids"))) == 1
 
 
 def test_without_shuffling_each_stream_reads_its_run(data: Path) -> None:
