@@ -291,6 +291,38 @@ def check_rest(source: str, batcher: str, processor: str, steps: int = 24, **opt
         assert rest == whole[place:], (source, batcher, processor, place)
 
 
+class UpToFive(Several):
+    """Makes zero to five samples of an item."""
+
+    def expand(self, item: dict[str, int], rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+        for part in range(item["i"] % 6):
+            yield {"i": 10 * item["i"] + part, "input_ids": [int(rng.integers(99))]}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_case_U10_a_run_goes_on_inside_what_one_item_expands_to(workers: int) -> None:
+    def make() -> DataflowLoader:
+        return DataflowLoader(
+            MapDistributor(items(12), seed=3, epochs=1),
+            UpToFive(),
+            SimpleBatcher(2),
+            Whole(),
+            num_streams=2,
+            num_workers=workers,
+        )
+
+    loader, whole, states = make(), [], []
+    for batch in loader:
+        whole.append(batch)
+        states.append(json.dumps(loader.state_dict()))
+    made = sorted(i for batch in whole for i, _ in batch)
+    assert made == [10 * i + part for i in range(12) for part in range(i % 6)]
+    for place in range(1, len(whole), 1 if workers == 0 else 5):
+        again = make()
+        again.load_state_dict(json.loads(states[place - 1]))
+        assert list(again) == whole[place:]
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_workers_change_nothing(workers: int) -> None:
     check_rest("map", "pool", "jitter", 14, num_workers=workers)
