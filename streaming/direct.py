@@ -38,6 +38,7 @@ from streaming.format import (
 )
 from streaming.format.column import Column
 from streaming.format.reader import Sample
+from streaming.format.text.table import RecordTable
 from streaming.hashing import get_hash
 from streaming.runtime import PerProcess, Runtime, checked_ids
 from streaming.stream import StreamSource
@@ -309,23 +310,29 @@ class _RangedShard(_Shard):
     """A shard of which samples can be read alone, as a table says where each is.
 
     The table is the beginning of the first file: a count and `count + 1` offsets into the last one.
+    Data that came without an index have it on this node, since they were indexed.
     """
 
     def __init__(self, info: ShardInfo, source: StreamSource, name: Path) -> None:
         super().__init__(info, source, name)
         self._is_here = np.zeros(info.samples, np.bool_)
         self._lock = threading.Lock()
-        first = info.files[0][0]
+        for (raw, _), path in zip(info.files, self.paths, strict=True):
+            with path.open("xb") as file:
+                file.truncate(raw.bytes)
+        self._offsets = self._read_table().astype(np.int64)
+
+    def _read_table(self) -> NDArray[Any]:
+        """Where samples are in the last file, shape (samples + 1,)."""
+        info, first = self.info, self.info.files[0][0]
+        if (table := info.extra.get("table")) is not None:
+            return RecordTable(Path(table[0]), table[1], info.samples, table[2]).offsets
         width = int(info.extra.get("offset_bytes", 4))
         size = width * (info.samples + 2)
         if len(info.files) > 1:
             size = first.bytes  # A file of its own for the table: it is small.
-        for (raw, _), path in zip(info.files, self.paths, strict=True):
-            with path.open("xb") as file:
-                file.truncate(raw.bytes)
-        table = self._write(self.paths[0], first, 0, size)
-        offsets = np.frombuffer(table, f"<u{width}", info.samples + 1, width)
-        self._offsets = offsets.astype(np.int64)
+        data = self._write(self.paths[0], first, 0, size)
+        return np.frombuffer(data, f"<u{width}", info.samples + 1, width)
 
     def missing(self, places: NDArray[np.int64]) -> Sequence[tuple[int, int]]:
         with self._lock:
@@ -350,6 +357,7 @@ class _RangedShard(_Shard):
                 f"of samples speaks of the bytes from {start} to {stop}."
             )
         data = self.source.read(file.basename, start, stop) if stop > start else b""
+        self.source.check(file)
         if len(data) != stop - start:
             raise ShardCorruptError(
                 f"{self.source.url(file.basename)} should have {file.bytes} bytes, but ends after "
@@ -371,4 +379,4 @@ def _remove(directory: str, pid: int) -> None:
 def _has_ranges(info: ShardInfo) -> bool:
     has_table = info.format == "mds" or formats.get(info.format).has_meta
     is_packed = any(zipped is not None for _, zipped in info.files)
-    return has_table and not is_packed and "table" not in info.extra
+    return has_table and not is_packed

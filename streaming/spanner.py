@@ -59,8 +59,13 @@ class Spanner:
         Raises:
             IndexError: An id is not below the total.
         """
-        if ids.size and ids.max() >= self.size:
-            raise IndexError(f"Sample {ids.max()} is not in a dataset of {self.size} samples.")
+        low, high = (int(ids.min()), int(ids.max())) if ids.size else (-1, -1)
+        if high >= self.size:
+            raise IndexError(f"Sample {high} is not in a dataset of {self.size} samples.")
+        if low >= 0:
+            only, place = self[low]
+            if high < self._bounds[only + 1]:  # As in a sequential pass: no search is needed.
+                return np.full(ids.shape, only, np.int64), ids - (low - place)
         shard = np.searchsorted(self._bounds, ids, "right") - 1
         offset = np.where(ids < 0, -1, ids - self._bounds[np.maximum(shard, 0)])
         return shard, offset

@@ -22,7 +22,7 @@ from streaming.errors import (
     StoreError,
 )
 from streaming.format import FileInfo, Index, ShardInfo, check_types, formats
-from streaming.format.listing import Place
+from streaming.format.listing import Place, is_data_file
 from streaming.hashing import is_hash
 from streaming.overriding import (
     OverriddenSource,
@@ -226,24 +226,42 @@ class Stream(StreamSteps):
 
         See `streaming.cache.obtain_index`, and `obtain_plain_index` for data without an index.
         """
-        self._plain_root, found = None, None
+        self._plain_root = None
         place = self._place()
-        if not isinstance(self._files, str | os.PathLike) or has_made_index(self.directory):
-            found = self._obtain_plain_index(place)
-        if found is None:
+        # What looks like files is looked for first; who may not list a bucket is told "denied" for
+        # an index that is not there.
+        seems_plain = bool(place.names) or is_data_file(place.root)
+        if seems_plain or has_made_index(self.directory):
+            found, failure = self._try_plain_index(place)
+            if found is None:
+                found = self._obtain_index_of(failure)
+        else:
             try:
                 found = obtain_index(self.directory, self.source())
-            except (MissingFileError, ObjectNotFoundError) as missing:
-                try:
-                    found = self._obtain_plain_index(place)
-                except StoreError as error:
-                    if place.names:
-                        raise
-                    raise missing from error  # It can't be listed, as over HTTP.
+            except (MissingFileError, ObjectNotFoundError):
+                found, _ = self._try_plain_index(place)
                 if found is None:
                     raise
         self._opened_directory = found[1].path
         return found
+
+    def _obtain_index_of(self, failure: StoreError | None) -> tuple[Index, CacheDirectory]:
+        """The index where files were looked for in vain; what failed then, if there is none."""
+        try:
+            return obtain_index(self.directory, self.source())
+        except (MissingFileError, StoreError) as missing:
+            if failure is None:
+                raise
+            raise failure from missing
+
+    def _try_plain_index(
+        self, place: Place
+    ) -> tuple[tuple[Index, CacheDirectory] | None, StoreError | None]:
+        """The index of data that has none, or what failed; neither if there is nothing to read."""
+        try:
+            return self._obtain_plain_index(place), None
+        except StoreError as error:
+            return None, error
 
     def _place(self) -> Place:
         """Where files without an index are."""
@@ -368,17 +386,28 @@ class StreamSource:
         with self._opened(file.basename) as (store, key):
             size = file.bytes if file.bytes >= 0 else None
             found = fetch(store, key, path, size=size, digest=digest, retry=self._retry)
-            if file.etag is not None and file.etag != self._retry.call(store.stat, key).etag:
-                raise ShardCorruptError(
-                    f"{self.url(file.basename)} was replaced after it was indexed. Make the "
-                    f"dataset anew, and it is indexed again."
-                )
-            return found
+        self.check(file)
+        return found
 
     def read(self, basename: str, start: int = 0, stop: int | None = None) -> bytes:
         """The bytes [start, stop) of a file; fewer if it ends before `stop`."""
         with self._opened(basename) as (store, key):
             return self._retry.call(store.read, key, start, stop)
+
+    def check(self, file: FileInfo) -> None:
+        """See that a file that came without an index is as it was indexed.
+
+        Raises:
+            ShardCorruptError: It was replaced.
+        """
+        if file.etag is None:
+            return
+        with self._opened(file.basename) as (store, key):
+            if not self._retry.call(_has_etag, store, key, file.etag):
+                raise ShardCorruptError(
+                    f"{self.url(file.basename)} was replaced after it was indexed. Make the "
+                    f"dataset anew, and it is indexed again."
+                )
 
     @property
     def _retry(self) -> Retry:
@@ -391,6 +420,20 @@ class StreamSource:
             yield store, join_key(prefix, basename)
         finally:
             store.close()
+
+
+def _has_etag(store: Store, key: str, etag: str) -> bool:
+    """Whether an object still has a mark. Some stores list another than they give for one object.
+
+    Some also put quotes around one of them.
+    """
+    if str(store.stat(key).etag).strip('"') == etag.strip('"'):
+        return True
+    try:
+        listed = next(iter(store.list(key)), None)
+    except StoreError:
+        return False  # Then it did not come from a list either.
+    return listed is not None and (listed.key, listed.etag) == (key, etag)
 
 
 def make_streams(

@@ -52,6 +52,14 @@ def test_the_benchmark_of_compression_runs(tmp_path: Path) -> None:
     draw(FOLDER / "compression" / "plot.py", out)
 
 
+@pytest.mark.slow
+def test_the_benchmark_of_text_runs(tmp_path: Path) -> None:
+    options = ["--rows", 5000, "--copies", 2, "--rounds", 1, "--data", tmp_path]
+    output = run(FOLDER / "text" / "bench.py", *options)
+    for what in ("record starts", "JSONL as dicts", "CSV as dicts", "random `dataset[i]`"):
+        assert what in output
+
+
 def draw(script: Path, rows: Path) -> None:
     pytest.importorskip("matplotlib")
     picture = rows.with_suffix(".png")

@@ -3,6 +3,8 @@
 import json
 import os
 import pickle
+from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from streaming import (
+    CSVWriter,
     JSONWriter,
     LocalDataset,
     MDSWriter,
@@ -17,21 +20,27 @@ from streaming import (
     StreamingDataLoader,
     StreamingDataset,
 )
+from streaming.direct import DirectDataset
 from streaming.errors import (
     ConfigError,
     EmptyDatasetError,
     MissingFileError,
     ObjectNotFoundError,
     ShardCorruptError,
+    StateError,
+    StreamingError,
     UnknownNameError,
 )
 from streaming.format.publishing import write_index
-from tests.common.text import write
+from streaming.storage import guard
+from tests.common.text import PACK, write
+from tests.servers.faulty import FaultyServer
+from tests.servers.hub import Hub
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 BATCH = 4
-ROWS = [{"id": i, "text": f'row "{i}", é\n' * (i % 3)} for i in range(90)]
+ROWS: list[dict[str, Any]] = [{"id": i, "text": f'row "{i}", é\n' * (i % 3)} for i in range(90)]
 
 
 def as_json(rows: list[dict[str, Any]]) -> str:
@@ -51,6 +60,14 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         rows = ROWS[number * 15 : (number + 1) * 15]
         write(tmp_path / "data" / f"part-{number}.{request.param}{packing}", dump(rows))
     return tmp_path / "data"
+
+
+@pytest.fixture
+def no_clients() -> Iterator[None]:
+    """Let go of connections with the test, and of the process that makes requests for this one."""
+    yield
+    guard.drop_kept()
+    guard.end_helper()
 
 
 def make(folder: Path, local: Path | None, **arguments: Any) -> StreamingDataset:
@@ -119,6 +136,22 @@ def test_workers_read_every_sample_once_and_a_resume_goes_on_exactly(
     assert sorted(seen + ids(other)) == list(range(90))
 
 
+def test_a_resume_after_a_file_was_appended_to_is_refused(folder: Path) -> None:
+    def load() -> StreamingDataLoader:
+        return StreamingDataLoader(make(folder, None, shuffle=True), batch_size=BATCH)
+
+    loader = load()
+    ids(loader, 3)
+    state = loader.state_dict() or {}
+    path = sorted(folder.iterdir())[0]
+    dump = as_json if path.suffix == ".jsonl" else as_csv
+    write(path, dump([*ROWS[:15], ROWS[0]]))
+    again = load()
+    with pytest.raises(StateError, match="num_samples was 90; here it is 91"):
+        again.load_state_dict(state)
+        ids(again)
+
+
 @pytest.mark.parametrize("folder", ["jsonl"], indirect=True)
 def test_spawned_workers_read_every_sample_once(folder: Path, tmp_path: Path) -> None:
     dataset = make(folder, tmp_path / "cache", shuffle=True)
@@ -184,6 +217,20 @@ def test_files_that_changed_are_read_anew_by_the_next_run(folder: Path, tmp_path
         assert list(make(folder, local)) == [*ROWS[:14], row, *ROWS[15:], row]
 
 
+def test_a_compressed_local_file_that_changed_is_decompressed_anew(tmp_path: Path) -> None:
+    """Its old contents, of as many bytes, would look whole."""
+    path = write(tmp_path / "data" / "a.jsonl.gz", as_json([{"id": 1}]))
+    assert list(make(path.parent, None)) == [{"id": 1}]
+    before = make(path.parent, None)
+    write(path, as_json([{"id": 2}]))
+    assert list(make(path.parent, None)) == [{"id": 2}]
+    assert LocalDataset(path.parent)[:] == [{"id": 2}]
+    write(path, as_json([{"id": 3}]))
+    make(path.parent, None)  # Drops what was decompressed.
+    with pytest.raises(ShardCorruptError, match="a.jsonl.gz changed after it was indexed"):
+        list(before)
+
+
 @pytest.mark.parametrize("is_copied", [False, True])
 def test_a_file_that_changes_under_a_run_is_an_error(
     is_copied: bool, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -198,6 +245,32 @@ def test_a_file_that_changes_under_a_run_is_an_error(
     with pytest.raises(ShardCorruptError, match="part-0"):
         list(dataset)
     caplog.clear()  # Records have errors, and these have frames that hold the dataset.
+
+
+@pytest.mark.parametrize("change", ["cut", "append", "replace", "remove"])
+def test_an_open_file_that_changes_is_an_error(
+    change: str, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where a file was cut short, what is mapped of it would end the process."""
+    dataset = make(folder, None)
+    assert dataset[0] == ROWS[0]
+    path = sorted(folder.iterdir())[0]
+    if change == "cut":
+        os.truncate(path, 0)
+    elif change == "append":
+        with path.open("ab") as file:
+            file.write(b"\n")
+    elif change == "replace":
+        other = write(folder.parent / f"other{path.suffix}", path.read_bytes())
+        other.replace(path)
+    else:
+        path.unlink()
+    wanted = ObjectNotFoundError if change == "remove" else ShardCorruptError
+    for read in (lambda: dataset[3], lambda: list(dataset), lambda: dataset.take_columns([3, 4])):
+        with pytest.raises(wanted, match="part-0"):
+            read()
+    assert dataset[44] == ROWS[44]
+    caplog.clear()
 
 
 def test_a_file_that_is_gone_is_named(folder: Path) -> None:
@@ -271,6 +344,106 @@ def test_files_without_samples_are_an_empty_dataset(tmp_path: Path) -> None:
     write(tmp_path / "b.jsonl.gz", b"")
     with pytest.raises(EmptyDatasetError, match="holds no samples"):
         StreamingDataset(local=str(tmp_path))
+
+
+@pytest.mark.usefixtures("no_clients")
+@pytest.mark.parametrize("place", ["logs", "logs/*/*.jsonl*", "logs/a/0.jsonl"])
+def test_an_object_store_is_read(place: str, tmp_path: Path) -> None:
+    objects = {
+        "bkt/logs/a/0.jsonl": as_json(ROWS[:30]).encode(),
+        "bkt/logs/b/1.jsonl.gz": PACK[".gz"](as_json(ROWS[30:]).encode()),
+        "bkt/logs/_SUCCESS": b"",
+    }
+    with FaultyServer(objects) as server:
+        stream = Stream(
+            remote=f"s3://bkt/{place}",
+            storage_options={
+                "endpoint": server.url,
+                "access_key_id": "k",
+                "secret_access_key": "s",
+            },
+        )
+        dataset = StreamingDataset(streams=[stream], batch_size=BATCH)
+        loader = StreamingDataLoader(dataset, batch_size=BATCH, num_workers=2)
+        assert sorted(ids(loader)) == list(range(30 if "0" in place else 90))
+
+
+@pytest.mark.usefixtures("no_clients")
+def test_a_file_is_read_over_http(tmp_path: Path) -> None:
+    objects = {"web/a.csv.gz": PACK[".gz"](as_csv(ROWS).encode())}
+    with FaultyServer(objects) as server:
+        dataset = StreamingDataset(remote=f"{server.url}/web/a.csv.gz", batch_size=BATCH)
+        assert list(dataset) == ROWS
+        stream = Stream(remote=[f"{server.url}/web/a.csv.gz"], local=str(tmp_path / "list"))
+        assert list(StreamingDataset(streams=[stream], batch_size=BATCH)) == ROWS
+        with pytest.raises(ObjectNotFoundError, match="none.csv"):  # And not: it can't be listed.
+            StreamingDataset(remote=f"{server.url}/web/none.csv", batch_size=BATCH)
+
+
+@pytest.mark.usefixtures("no_clients")
+def test_the_hugging_face_hub_is_read() -> None:
+    pytest.importorskip("huggingface_hub")
+    files = {"README.md": b"# data", "en/0.jsonl.gz": PACK[".gz"](as_json(ROWS).encode())}
+    with Hub("org/data", files) as hub:
+        options = {"endpoint": hub.url, "token": "t"}
+        for place in ("hf://datasets/org/data", "hf://datasets/org/data/en/*.gz"):
+            stream = Stream(remote=place, storage_options=options)
+            assert list(StreamingDataset(streams=[stream], batch_size=BATCH)) == ROWS
+
+
+@pytest.mark.parametrize("kind", ["json", "csv", "quoted", "plain"])
+def test_single_samples_are_read_by_ranges(kind: str, folder: Path, tmp_path: Path) -> None:
+    columns = {"id": "int", "text": "str"}
+    root, rows = tmp_path / "out", [{**row, "text": row["text"].strip()} for row in ROWS]
+    if kind == "plain":
+        root, rows = folder, ROWS
+        write_index(folder)
+    else:
+        if kind == "csv":
+            rows = [{**row, "text": row["text"].translate({10: 32, 44: 32})} for row in rows]
+        make_writer: Any = JSONWriter if kind == "json" else CSVWriter
+        if kind == "quoted":
+            make_writer = partial(CSVWriter, quoting=True)
+        with make_writer(out=root, columns=columns) as writer:
+            for row in rows:
+                writer.write(row)
+    dataset = DirectDataset(str(root))
+    assert [dataset[i] for i in (0, 44, -1)] == [rows[0], rows[44], rows[-1]]
+    dataset.close()
+
+
+def test_without_cache_samples_of_plain_files_are_read_by_ranges(
+    folder: Path, tmp_path: Path
+) -> None:
+    def load() -> StreamingDataset:
+        return make(folder, tmp_path / "cache", cache="none", shuffle=True)
+
+    dataset = load()
+    assert [dataset[i] for i in (0, 44, -1)] == [ROWS[0], ROWS[44], ROWS[-1]]
+    loader = StreamingDataLoader(dataset, batch_size=BATCH, num_workers=2)
+    assert sorted(ids(loader)) == list(range(90))
+    assert os.listdir(tmp_path / "cache") == [".streaming"]
+
+
+@pytest.mark.usefixtures("no_clients")
+def test_without_cache_a_plain_object_is_not_read_whole(tmp_path: Path) -> None:
+    rows = [{"id": i, "text": "x" * 10_000} for i in range(300)]
+    with FaultyServer({"bkt/a.jsonl": as_json(rows).encode()}) as server:
+        options = {"endpoint": server.url, "access_key_id": "k", "secret_access_key": "s"}
+        stream = Stream(remote="s3://bkt/a.jsonl", storage_options=options)
+        dataset = StreamingDataset(streams=[stream], batch_size=BATCH, cache="none")
+        server.requests.clear()
+        assert dataset[150] == rows[150]
+        (span,) = [span for method, _, span in server.requests if method == "GET"]
+        start, stop = map(int, str(span).removeprefix("bytes=").split("-"))
+        assert stop - start < 11_000
+        changed = [{**row, "text": "y" * 10_000} for row in rows]
+        server.objects["bkt/a.jsonl"] = as_json(changed).encode()
+        with pytest.raises(ShardCorruptError, match="a.jsonl was replaced after it was indexed"):
+            dataset[0]
+        server.objects["bkt/a.jsonl"] = as_json(changed[:9]).encode()
+        with pytest.raises(StreamingError, match="a.jsonl"):
+            dataset[299]
 
 
 def test_an_index_that_comes_later_is_used(folder: Path, tmp_path: Path) -> None:

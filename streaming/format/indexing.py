@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from streaming.errors import DataError, StoreError
+from streaming.errors import DataError, ShardCorruptError, StoreError
 from streaming.format.index import FileInfo
 from streaming.format.listing import DataFile
 from streaming.hashing import get_hash
@@ -26,6 +26,7 @@ __all__ = [
     "Entry",
     "Export",
     "IndexRequest",
+    "check_unchanged",
     "drop_changed_copies",
     "find_entries",
     "in_threads",
@@ -162,13 +163,28 @@ def find_entries(
     return entries
 
 
+def check_unchanged(path: Path, etag: str) -> None:
+    """See that a file of the user's, which is read where it is, is as it was indexed.
+
+    Raises:
+        ShardCorruptError: It isn't.
+        StoreError: It is gone.
+    """
+    found = LocalStore(path.parent).stat(path.name)
+    if found.etag != etag:
+        raise ShardCorruptError(
+            f"{path} changed after it was indexed (it has {found.size} bytes now). Make the "
+            "dataset anew, and the file is indexed again."
+        )
+
+
 def drop_changed_copies(directory: Path, kept: Path, files: Sequence[DataFile]) -> None:
-    """Remove fetched files that were replaced or removed where they came from.
+    """Remove fetched and decompressed files whose origin was replaced or removed.
 
     A copy is known by its size alone, so one that is stale could look whole.
 
     Args:
-        directory: Where copies lie.
+        directory: Where copies lie; never where the files themselves do.
         kept: Where is noted which versions they are of.
         files: The files as they are now.
     """

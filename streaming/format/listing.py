@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streaming.errors import ConfigError, DataError, ObjectNotFoundError
+from streaming.errors import ConfigError, DataError, ObjectNotFoundError, StoreError
 from streaming.format.index import get_index_basename, has_bad_name
 from streaming.format.registry import formats
 from streaming.storage import ObjectInfo, Store, join_key, open_store
 
-__all__ = ["DataFile", "Listing", "Place", "choose_format", "list_files"]
+__all__ = ["DataFile", "Listing", "Place", "choose_format", "is_data_file", "list_files"]
 
 # Endings of compressed files; the codecs are those of `streaming.compression`.
 CODECS = {".gz": "gz", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2"}
@@ -137,6 +137,12 @@ def list_files(place: Place, options: Mapping[str, Any] | None = None) -> Listin
     return listing
 
 
+def is_data_file(name: str) -> bool:
+    """Whether something is called like a file that is read without an index."""
+    ending = DataFile(name, 0).ending
+    return any(ending in formats.get(format).endings for format in formats)
+
+
 def choose_format(listing: Listing, format: str | None) -> tuple[str, tuple[DataFile, ...]] | None:
     """Choose the files that shall be read, and their format.
 
@@ -184,18 +190,21 @@ def choose_format(listing: Listing, format: str | None) -> tuple[str, tuple[Data
 def _list_place(root: str, options: Mapping[str, Any] | None) -> Listing:
     """The file of this name; if there is none, what is in the folder."""
     parent, name = _split_last(root)
+    missing: ObjectNotFoundError | None = None
     if name:
         store, prefix = open_store(parent, options)
         try:
             info = store.stat(join_key(prefix, name))
             return Listing(parent, (DataFile(name, info.size, info.etag),), is_exact=True)
-        except ObjectNotFoundError:
-            pass
+        except ObjectNotFoundError as error:
+            missing = error
         finally:
             store.close()
     store, prefix = open_store(root, options)
     try:
         found = _list_below(store, prefix)
+    except StoreError as error:  # As over HTTP, where nothing can be listed.
+        raise missing or error from error
     finally:
         store.close()
     index = get_index_basename()

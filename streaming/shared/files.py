@@ -18,6 +18,7 @@ from typing import Literal, Protocol, TypeAlias
 from streaming.compression import decompress_file
 from streaming.errors import ConfigError, MissingFileError, ShardCorruptError, from_os_error
 from streaming.format.index import FileInfo, ShardInfo
+from streaming.format.indexing import check_unchanged
 from streaming.hashing import Digest, get_hash
 
 __all__ = ["Claim", "Identity", "ShardFiles", "Source", "Steps", "replacing", "target_of_part"]
@@ -231,6 +232,8 @@ class ShardFiles:
                     f"Shard file {path}, decompressed, has {digest.algo} {digest.hexdigest()}, but "
                     f"the index says {expected}."
                 )
+            if zip.etag is not None and os.path.isabs(zip.basename):  # It lies where it was found.
+                check_unchanged(path, zip.etag)
             claim("raw")
 
     def _write_raw(

@@ -13,7 +13,7 @@ import msgspec
 from streaming.errors import ConfigError
 from streaming.format.index import Index
 from streaming.format.indexing import IndexRequest, drop_changed_copies, local_path
-from streaming.format.listing import Place, choose_format, list_files
+from streaming.format.listing import DataFile, Place, choose_format, list_files
 from streaming.format.registry import formats
 from streaming.hashing import get_hash
 from streaming.shared.directory import CacheDirectory, state_path
@@ -84,6 +84,8 @@ def obtain_plain_index(data: PlainData) -> PlainIndex | None:
     if chosen is None:
         return None
     name, files = chosen
+    if data.local is not None:
+        files = _leave_out_copies(files, listing.root, data.local, data.storage_options)
     index_dataset = formats.get(name).index_dataset
     if index_dataset is None:
         raise ConfigError(f"{name} data can't be read without an index, and {data.place} has none.")
@@ -92,8 +94,7 @@ def obtain_plain_index(data: PlainData) -> PlainIndex | None:
 
     def make(directory: Path) -> Index:
         kept = state_path(directory) / "index"
-        if data.local is not None:
-            drop_changed_copies(directory, kept, files)
+        drop_changed_copies(directory, kept, files)
         store, prefix = open_store(listing.root, data.storage_options)
         try:
             request = IndexRequest(
@@ -113,6 +114,31 @@ def obtain_plain_index(data: PlainData) -> PlainIndex | None:
     local = Path(default_directory(identity)) if data.local is None else data.local
     index, directory = obtain_made_index(local, identity, digest, make)
     return PlainIndex(index, directory, listing.root)
+
+
+def _leave_out_copies(
+    files: tuple[DataFile, ...], root: str, local: Path, options: Mapping[str, Any]
+) -> tuple[DataFile, ...]:
+    """Those files that are not copies of others, in a directory for copies among them.
+
+    Raises:
+        ConfigError: Each would be a copy of itself.
+    """
+    store, prefix = open_store(root, options)
+    path = local_path(store, prefix)
+    store.close()
+    if path is None:
+        return files
+    path, local = path.resolve(), local.resolve()
+    if path == local:
+        raise ConfigError(
+            f"`local` is {local}, where the files themselves are. Leave it out to have them read "
+            "there, or give another directory for copies of them."
+        )
+    if not local.is_relative_to(path):
+        return files
+    head = local.relative_to(path).as_posix() + "/"
+    return tuple(file for file in files if not file.key.startswith(head))
 
 
 def default_directory(name: str) -> str:

@@ -2,7 +2,7 @@
 
 import bz2
 import gzip
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,8 @@ from streaming.shared.plain import PlainData, obtain_plain_index
 __all__ = ["PACK", "open_plain", "read_plain", "write"]
 
 # How other programs compress, by the endings of their files.
-PACK = {
-    "": lambda data: data,
+PACK: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
     ".gz": gzip.compress,
     ".bz2": bz2.compress,
     ".zst": lambda data: compress("zstd", data[:100]) + compress("zstd", data[100:]),
@@ -28,8 +28,7 @@ def write(path: Path, data: bytes | str) -> Path:
     """Write a file, and make its folder; the ending says how it is compressed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     raw = data.encode() if isinstance(data, str) else data
-    pack: Any = PACK.get(path.suffix, PACK[""])
-    path.write_bytes(pack(raw))
+    path.write_bytes(PACK.get(path.suffix, bytes)(raw))
     return path
 
 

@@ -2,6 +2,9 @@
 
 import logging
 import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -122,6 +125,20 @@ def test_a_copy_of_a_file_that_was_replaced_is_removed(folder: Path, tmp_path: P
     assert sorted(path.name for path in local.glob("*.jsonl")) == ["0.jsonl"]
 
 
+def test_copies_in_a_folder_of_the_files_are_no_files(folder: Path) -> None:
+    local = folder / "sub" / "cache"
+    write(folder / "sub" / "3.jsonl", b'{"a": 1}\n' * 4)
+    for _ in range(2):
+        assert counts(obtain(folder, local).index) == [1, 2, 3, 4]
+        write(local / "0.jsonl", b'{"a": 1}\n')
+
+
+@pytest.mark.parametrize("place", ["", "/*.jsonl", "/0.jsonl"])
+def test_files_are_not_copied_to_where_they_are(place: str, folder: Path) -> None:
+    with pytest.raises(ConfigError, match="`local` is .*, where the files themselves are"):
+        obtain(f"{folder}{place}", folder)
+
+
 def test_what_was_said_of_files_makes_another_index(tmp_path: Path, looks: Looks) -> None:
     path = write(tmp_path / "a.csv", 'a,b\n1,"2\n3"\n')
     assert counts(obtain(path).index) == [1]
@@ -135,8 +152,8 @@ def test_what_was_kept_and_is_broken_is_found_anew(
     damage: bytes, folder: Path, looks: Looks
 ) -> None:
     kept = obtain(folder).directory.path / ".streaming" / "index"
-    (document,) = kept.glob("*.json")
-    document.write_bytes(damage)
+    for document in kept.glob("*.json"):
+        document.write_bytes(damage)
     assert counts(obtain(folder).index) == [1, 2, 3]
     assert len(looks) == 6
 
@@ -170,6 +187,40 @@ def test_many_at_once_look_only_once(folder: Path, looks: Looks, tmp_path: Path)
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(start, range(4))) == [[1, 2, 3]] * 4
     assert sorted(looks) == ["0.jsonl", "1.jsonl", "2.jsonl"]
+
+
+def test_what_a_killed_process_has_left_is_removed_and_the_next_goes_on(
+    folder: Path, tmp_path: Path
+) -> None:
+    """It dies in the second file, with the first one's table and the lock in its hands."""
+    write(folder / "1.jsonl", b"").rename(folder / "1.jsonl.gz")
+    write(folder / "1.jsonl.gz", b'{"a": 1}\n' * 2)
+    script = f"""
+import os
+import signal
+from pathlib import Path
+from streaming.format.listing import Place
+from streaming.format.text import indexing
+from streaming.shared.plain import PlainData, obtain_plain_index
+
+class Dying(indexing.File):
+    def read_into(self, *args):
+        if self.name.endswith("1.jsonl.gz"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().read_into(*args)
+
+indexing.File, indexing._LOCAL_THREADS = Dying, 1
+place = Place.parse({str(folder)!r})
+obtain_plain_index(PlainData(place=place, local=Path({str(tmp_path / "cache")!r})))
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[2])
+    assert done.returncode == -signal.SIGKILL
+    kept = tmp_path / "cache" / ".streaming" / "index"
+    assert list(kept.glob("*.part"))
+    assert list(kept.glob("look-*"))
+    assert counts(obtain(folder, tmp_path / "cache").index) == [1, 2, 3]
+    assert not list(kept.glob("*.part"))
+    assert not list(kept.glob("look-*"))
 
 
 def test_other_files_get_a_folder_of_their_own(

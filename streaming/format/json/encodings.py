@@ -61,7 +61,7 @@ _encodings: Final[dict[str, type[Encoding]]] = {
     "str": Str,
     "int": Int,
     "float": Float,
-    "bool": Bool,  # This and the next are ours; other readers refuse a dataset that has them.
+    "bool": Bool,  # This and the next are ours; other readers do not look at them.
     "json": Json,
 }
 

@@ -55,9 +55,14 @@ class JSONReader(TextReader):
         newline = str(info.extra.get("newline", "\n")).encode()
         self._newline = newline if newline.strip(_BLANKS) else b""
         # Samples that are just what the decoder makes of a record.
-        self._num_simple = info.samples if self._shape is None and not self._newline else 0
+        is_simple = self._shape is None and not self._newline and self._state is None
+        self._num_simple = info.samples if is_simple else 0
         first = self._data[self._at[0] : self._at[min(1, info.samples)]]
         self._joint = b"}\r\n{" if first.endswith(b"\r\n") else b"}\n{"
+        # The same as a number of four bytes, and which of these count.
+        mask = b"\xff" * len(self._joint)
+        pair = self._joint.ljust(4, b"\0") + mask.ljust(4, b"\0")
+        self._number, self._mask = np.frombuffer(pair, np.uint32)
 
     @classmethod
     def check_types(
@@ -117,7 +122,7 @@ class JSONReader(TextReader):
                 return rows
         return [self._parse(self._data[slice(*self._range(i))], i) for i in places.tolist()]
 
-    def _are_objects(self, lines: bytes, starts: NDArray[np.int64]) -> bool:
+    def _are_objects(self, lines: memoryview, starts: NDArray[np.int64]) -> bool:
         r"""Whether each line but the first begins where an object could, and one before it ends.
 
         The decoder does not mind newlines: it would take ``{}{}`` for two lines, and go on over the
@@ -127,10 +132,12 @@ class JSONReader(TextReader):
         size = len(self._joint)
         if len(starts) < 2:
             return True
-        if starts[1] < size or starts[-1] >= len(lines):
+        if starts[1] < size or starts[-1] + 4 - size >= len(lines):
             return False
-        joints = np.ndarray((len(lines) - size + 1,), f"S{size}", lines, strides=(1,))
-        return bool((joints[starts[1:] - (size - 1)] == self._joint).all())
+        # Four bytes from every place on, as one number: what is compared fastest.
+        words = np.ndarray((len(lines) - 3,), np.uint32, lines, strides=(1,))
+        found = words[starts[1:] - (size - 1)] & self._mask
+        return bool((found == self._number).all())
 
     def _decode(self, record: bytes, idx: int | None) -> Sample:
         row = self._parse(record, idx)

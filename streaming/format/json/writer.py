@@ -83,8 +83,8 @@ class JSONWriter(SplitWriter):
     """Writes a dataset as lines of JSON; see `Writer`.
 
     Args:
-        columns: Name to encoding: "str", "int", "float"; or, which other readers refuse, "bool"
-            and "json" (anything that JSON can say).
+        columns: Name to encoding: "str", "int", "float"; or, which other writers do not know,
+            "bool" and "json" (anything that JSON can say).
         out: A directory, a URL, or (local, remote).
         keep_local: Keep local files after upload.
         compression: ``family`` or ``family:level``: br, bz2, gz, snappy, zstd.

@@ -84,8 +84,7 @@ def index_text(
     """
     with translated(f"Can't make {request.kept}"):
         request.kept.mkdir(parents=True, exist_ok=True)
-    for left in request.kept.glob("look-*"):  # by a process that was killed
-        shutil.rmtree(left, ignore_errors=True)
+    _remove_leftovers(request.kept)
     most = _LOCAL_THREADS if request.in_place is not None else _REMOTE_THREADS
     threads = max(1, min(most, len(request.files)))
 
@@ -226,6 +225,14 @@ def _size_of(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return -1
+
+
+def _remove_leftovers(kept: Path) -> None:
+    """Remove what a process that was killed has left; only one at a time makes an index."""
+    for path in kept.glob("look-*"):
+        shutil.rmtree(path, ignore_errors=True)
+    for path in kept.glob("*.part"):
+        path.unlink(missing_ok=True)
 
 
 def _remove_others(request: IndexRequest, tables: set[str]) -> None:

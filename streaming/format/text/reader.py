@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streaming.errors import IndexFormatError, ShardCorruptError
+from streaming.errors import IndexFormatError
 from streaming.format.index import ShardInfo
+from streaming.format.indexing import check_unchanged
 from streaming.format.mapping import Mapped, map_file
 from streaming.format.reader import ShardReader
 from streaming.format.text.table import RecordTable
-from streaming.storage.stores.local import LocalStore
 
 __all__ = ["TextReader"]
 
@@ -41,6 +41,7 @@ class TextReader(ShardReader):
         raw, _ = info.files[-1]
         self.path = self.paths[-1]
         table = info.extra.get("table")
+        self._state: tuple[int, int, int] | None = None  # of a file that others may write to
         if table is None:
             width = info.extra.get("offset_bytes", 4)
             self._table = RecordTable(self.paths[0], info.files[0][0].bytes, info.samples, width)
@@ -48,7 +49,8 @@ class TextReader(ShardReader):
             self._table.check(raw.bytes)
         else:
             if raw.etag is not None and os.path.isabs(raw.basename):
-                self._check_unchanged(raw.etag)
+                self._state = _state_of(self.path)
+                check_unchanged(self.path, raw.etag)
             self._data = map_file(self.path, raw.bytes)
             self._table = RecordTable(Path(table[0]), table[1], info.samples, table[2])
         self._offsets, self._at = self._table.offsets, self._table.at
@@ -76,10 +78,12 @@ class TextReader(ShardReader):
         index = operator.index(index)  # Small unsigned numbers of numpy would wrap around below.
         if not 0 <= index < self.info.samples:
             raise IndexError(f"Sample {index} is not in {self.path}, which has {len(self)}.")
+        if self._state is not None:
+            self._watch(self._state)
         return self._at[index], self._at[index + 1]
 
-    def _read(self, places: NDArray[np.int64]) -> tuple[bytes, NDArray[np.int64]]:
-        """Copy records together.
+    def _read(self, places: NDArray[np.int64]) -> tuple[memoryview, NDArray[np.int64]]:
+        """Bring records together; without a copy, if they lie so in the file.
 
         Args:
             places: Which, checked, shape (n,), n > 0.
@@ -87,15 +91,18 @@ class TextReader(ShardReader):
         Returns:
             Their bytes, one after another, and where each starts there, shape (n,).
         """
+        if self._state is not None:
+            self._watch(self._state)
         first, count = int(places[0]), len(places)
         if int(places[-1]) - first == count - 1 and bool((places[1:] > places[:-1]).all()):
             bounds = self._offsets[first : first + count + 1].astype(np.int64)
-            return self._data[int(bounds[0]) : int(bounds[-1])], bounds[:-1] - bounds[0]
+            view = memoryview(self._data)[int(bounds[0]) : int(bounds[-1])]
+            return view, bounds[:-1] - bounds[0]
         starts, stops = self._offsets[places], self._offsets[places + 1]
         data = self._data
         pieces = [data[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
         sizes = (stops - starts).astype(np.int64)
-        return b"".join(pieces), np.cumsum(sizes) - sizes
+        return memoryview(b"".join(pieces)), np.cumsum(sizes) - sizes
 
     def _name(self, idx: int | None) -> str:
         """What a message calls a record."""
@@ -106,14 +113,13 @@ class TextReader(ShardReader):
         line = 1 + sum(piece.count(b"\n") for piece in pieces)
         return f"sample {idx} of shard file {self.path} (line {line}, byte {start})"
 
-    def _check_unchanged(self, etag: str) -> None:
-        """A file of the user's that is read where it is may be written to by others."""
-        found = LocalStore(self.path.parent).stat(self.path.name)
-        if found.etag != etag:
-            raise ShardCorruptError(
-                f"{self.path} changed after it was indexed (it has {found.size} bytes now). Make "
-                "the dataset anew, and the file is indexed again."
-            )
+    def _watch(self, state: tuple[int, int, int]) -> None:
+        """See that a file of the user's still is as it was, in a call that costs little.
+
+        Where it was cut short, to read what is mapped of it would end the process.
+        """
+        if _state_of(self.path) != state:
+            check_unchanged(self.path, str(self.info.files[-1][0].etag))
 
     def _blame(self, places: NDArray[np.int64]) -> None:
         """Decode records one by one, so that the error of the first bad one says where it is."""
@@ -130,3 +136,12 @@ class TextReader(ShardReader):
     def _decode(self, record: bytes, idx: int | None) -> dict[str, Any]:
         """Decode one record; `idx` is its place, for messages."""
         raise NotImplementedError
+
+
+def _state_of(path: Path) -> tuple[int, int, int]:
+    """What changes when a file does; zeros if it is gone."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0, 0, 0
+    return found.st_ino, found.st_mtime_ns, found.st_size

@@ -102,12 +102,15 @@ class Window:
     Attributes:
         bytes: The buffer: byte i is byte at - 1 + i of the file. Good up to i = size + 1.
         array: The same memory.
+        masks: Three arrays of bools, of the size of a window, for whoever looks through it: made
+            anew for each, they would take more time than what is done with them.
     """
 
     def __init__(self, file: File) -> None:
         self.file = file
         self.bytes = bytearray(PIECE + 2)
         self.array = np.frombuffer(self.bytes, np.uint8)
+        self.masks = np.zeros((3, -(-PIECE // 8) * 8), np.bool_)
         self._view = memoryview(self.bytes)
         self.at = self.size = 0
 
@@ -123,6 +126,34 @@ class Window:
             if at + self.size == file.size:
                 self.bytes[self.size + 1] = NEWLINE
             yield self
+
+    def find(self, byte: int, mask: int = 0, start: int = 0) -> NDArray[np.bool_]:
+        """Where a byte is, from place `start` on, for as many places as the window has.
+
+        Args:
+            byte: The byte.
+            mask: Number of the mask to use, which is what comes back.
+            start: 0 or 1.
+        """
+        found: NDArray[np.bool_] = self.masks[mask][: self.size]
+        np.equal(self.array[start : start + self.size], byte, out=found)
+        return found
+
+    def find_places(self, byte: int) -> Ints:
+        """The places where a byte is, ascending. Uses mask 0."""
+        found, whole = self.find(byte), -(-self.size // 8) * 8
+        self.masks[0, self.size : whole] = False
+        # Most words have none, if the byte is one that ends lines; they are passed over.
+        words = self.masks[0, :whole].view(np.uint64)
+        hits = np.flatnonzero(words != 0)
+        if 8 * len(hits) > len(words):
+            return np.flatnonzero(found)
+        inner = np.flatnonzero(words.take(hits).view(np.bool_))
+        places = hits.take(inner >> 3)
+        places <<= 3
+        inner &= 7
+        places += inner
+        return places
 
 
 def scan_runs(file: File, look: Callable[[int, int], T], threads: int) -> Iterator[T]:
@@ -168,8 +199,8 @@ def line_starts(file: File, *, threads: int) -> Iterator[Ints]:
 
 
 def _starts(window: Window) -> Ints:
-    places = np.flatnonzero(window.array[: window.size] == NEWLINE)
-    first = window.array[places + 1]
+    places = window.find_places(NEWLINE)
+    first = window.array.take(places + 1)
     doubtful = np.flatnonzero(first <= ord(" "))
     if len(doubtful):
         second = window.array[places[doubtful] + 2]

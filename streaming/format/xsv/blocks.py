@@ -15,10 +15,11 @@ from streaming.format.xsv.scan import may_limit
 
 __all__ = ["can_split", "split_lines"]
 
-# Stand for what ends fields, for what ends lines, for what is between quotes, and for both of two
-# quotes in a row, while a text is taken apart. Control characters, so that hardly any text has
-# them, and none that ends lines.
-_FIELD, _LINE, _BETWEEN, _QUOTE, _SECOND = "\x01", "\x02", "\x03", "\x04", "\x05"
+Ints = NDArray[np.int64]
+
+# Stand for what ends fields, and for what is to be left out, while a text is taken apart. Control
+# characters, so that hardly any text has them, and none that ends lines.
+_FIELD, _NOTHING = 1, 2
 
 
 def can_split(separator: str, newline: str | None) -> bool:
@@ -29,12 +30,13 @@ def can_split(separator: str, newline: str | None) -> bool:
         newline: What ends a line; None: a newline, a carriage return or both.
     """
     overlaps = any(separator.endswith(separator[:i]) for i in range(1, len(separator)))
-    return newline in (None, "\n", "\r\n") and not overlaps and not {"\r", "\n"} & set(separator)
+    is_free = set(separator).isdisjoint(f"\r\n{chr(_FIELD)}{chr(_NOTHING)}")
+    return newline in (None, "\n", "\r\n") and not overlaps and is_free
 
 
 def split_lines(
-    lines: bytes, starts: NDArray[np.int64], separator: str, newline: str | None, *, quoting: bool
-) -> tuple[list[str], int] | None:
+    lines: bytes, starts: Ints, separator: str, newline: str | None, *, quoting: bool
+) -> tuple[list[str], int, int] | None:
     """Take lines apart that are all alike.
 
     Args:
@@ -45,48 +47,97 @@ def split_lines(
         quoting: Whether quotes mean anything.
 
     Returns:
-        The fields of all lines, and the step from the field of a line to the same of the next one:
-        one more than there are fields. None if it can't be done so.
+        The fields of all lines, how many a line has, and the step from one to the same of the next
+        line, for there may be something between lines. None if it can't be done so.
     """
-    try:
-        text = lines.decode()
-    except UnicodeDecodeError:
+    if not _are_ended(lines, starts, newline):
         return None
-    if newline == "\r\n" and not _end_with_return(lines, starts):
-        return None
-    if not (quoting and QUOTE in text):
-        return _split_bare(text, separator, newline, len(starts))
-    if len(separator) > 1:
-        return None
-    marked = _mark_quotes(lines, separator)
-    if marked is None:
-        return _split_slowly(text, separator, len(starts))
-    return _split_quoted(marked.decode(), separator, newline, len(starts))
-
-
-def _split_bare(
-    text: str, separator: str, newline: str | None, count: int
-) -> tuple[list[str], int] | None:
-    """Take lines apart that have no quotes, or whose quotes mean nothing."""
-    rows = _split_rows(text, newline, count)
+    if quoting and QUOTE.encode() in lines:
+        if len(separator) > 1:
+            return None
+        found = _split_quoted(lines, starts, separator, newline)
+        return found or (_split_slowly(lines, len(starts), separator) if newline is None else None)
+    text = _decode(lines)
+    rows = None if text is None else _split_rows(text, newline, len(starts))
     if rows is None:
         return None
-    return _checked(f"{separator}\n{separator}".join(rows).split(separator), "\n", rows)
+    # Lines have no newlines any more, so a field that is one stands between two of them.
+    flat = f"{separator}\n{separator}".join(rows).split(separator)
+    return _checked(flat, len(rows))
 
 
 def _split_quoted(
-    text: str, separator: str, newline: str | None, count: int
-) -> tuple[list[str], int] | None:
-    """Take lines apart in which every quote begins a field or ends one; others are marked."""
-    parts = text.split(QUOTE)
-    # What is outside of quotes, as one text, so that all of it is replaced at once.
-    rows = _split_rows(_BETWEEN.join(parts[::2]), newline, count)
-    if rows is None:
+    lines: bytes, starts: Ints, separator: str, newline: str | None
+) -> tuple[list[str], int, int] | None:
+    """Take lines apart in which quotes begin fields and end them in turn, or are two in a row.
+
+    What ends fields and lines outside of quotes becomes one character, and quotes are left out, so
+    that the text can be split at once.
+    """
+    if not lines.endswith((b"\n", b"\r")):
+        lines += b"\n"
+    view, limit = np.frombuffer(lines, np.uint8), ord(separator)
+    if view.min() <= _NOTHING or limit > 127:
         return None
-    outside = f"{_FIELD}{_LINE}{_FIELD}".join(rows).replace(separator, _FIELD)
-    parts[::2] = outside.split(_BETWEEN)
-    text = "".join(parts).replace(_QUOTE, QUOTE).replace(_SECOND, "")
-    return _checked(text.split(_FIELD), _LINE, rows)
+    is_quote = view == ord(QUOTE)
+    places = np.flatnonzero(is_quote | (view == limit))
+    is_quote = is_quote.take(places)
+    is_outside = np.cumsum(is_quote, dtype=np.uint8) & 1 == 0
+    quotes, separators = places[is_quote], places[is_outside & ~is_quote]
+    # Before the first byte is the last one, a newline; after the last byte is no quote.
+    if len(quotes) % 2 or not (
+        may_limit(view.take(quotes[::2] - 1), limit).all()
+        and may_limit(view.take(quotes[1::2] + 1), limit).all()
+    ):
+        return None
+    last = np.append(starts[1:], len(view)) - 1
+    is_pair = _are_pairs(view, last, newline)
+    width, rest = divmod(len(separators) + len(last), len(last))
+    if is_pair is None or rest or not _are_among(separators, starts, last):
+        return None
+    view = view.copy()
+    view[separators] = _FIELD
+    # Of two in a row, which end a field and begin one, the latter is what they stand for.
+    is_mark = np.ones(len(quotes), np.bool_)
+    is_mark[2::2] = quotes[2::2] - quotes[1:-1:2] > 1
+    view[quotes[is_mark]] = _NOTHING
+    view[last] = np.where(is_pair, _NOTHING, _FIELD)
+    view[last[is_pair] - 1] = _FIELD
+    view[last[-1] - int(is_pair[-1])] = _NOTHING
+    text = _decode(view.tobytes().translate(None, bytes([_NOTHING])))
+    return None if text is None else (text.split(chr(_FIELD)), width, width)
+
+
+def _are_among(separators: Ints, starts: Ints, last: Ints) -> bool:
+    """Whether as many of these places lie in each line, between its start and its last byte."""
+    if not len(separators):
+        return True
+    rows = separators.reshape(len(last), -1)
+    return bool((rows[:, 0] >= starts).all() and (rows[:, -1] <= last).all())
+
+
+def _are_pairs(
+    view: NDArray[np.uint8], last: Ints, newline: str | None
+) -> NDArray[np.bool_] | None:
+    """Which lines end with two characters, the latter at `last`; None if one ends with more."""
+    if newline is not None:
+        # A lone carriage return is a character here, but next to a quote it would look like an end.
+        has_lone = newline == "\n" and bool((view == RETURN).any())
+        return None if has_lone else np.full(len(last), newline == "\r\n")
+    found = _is_newline(view.take(last - 1))
+    return None if (found & _is_newline(view.take(last - 2))).any() else found
+
+
+def _is_newline(bytes: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = (bytes == NEWLINE) | (bytes == RETURN)
+    return found
+
+
+def _decode(lines: bytes) -> str | None:
+    try:
+        return lines.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _split_rows(text: str, newline: str | None, count: int) -> list[str] | None:
@@ -105,55 +156,39 @@ def _split_rows(text: str, newline: str | None, count: int) -> list[str] | None:
     return rows if len(rows) == count else None
 
 
-def _split_slowly(text: str, separator: str, count: int) -> tuple[list[str], int] | None:
-    """Take lines apart that may have quotes within fields, and any characters."""
+def _split_slowly(lines: bytes, count: int, separator: str) -> tuple[list[str], int, int] | None:
+    """Take lines apart that may have quotes within fields, and any characters and newlines."""
+    text = _decode(lines)
+    if text is None:
+        return None
     try:
-        lines = io.StringIO(text, newline="")
-        rows = [row for row in csv.reader(lines, delimiter=separator, strict=True) if row]
+        found = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+        rows = [row for row in found if row]
     except csv.Error:  # Perhaps a field of over 128 KiB, perhaps a mistake.
         return None
-    if len(rows) != count or len(set(map(len, rows))) > 1:
+    width = len(rows[0]) if rows else 0
+    if len(rows) != count or any(len(row) != width for row in rows):
         return None
-    return [field for row in rows for field in (*row, "\n")], len(rows[0]) + 1
+    return [field for row in rows for field in row], width, width
 
 
-def _checked(flat: list[str], mark: str, rows: list[str]) -> tuple[list[str], int] | None:
-    """The fields, if each line has as many as the first one; between lines is a mark."""
-    count = len(rows)
-    width = flat.index(mark) + 1 if count > 1 else len(flat) + 1
-    if len(flat) != count * width - 1 or flat[width - 1 :: width].count(mark) != count - 1:
+def _checked(flat: list[str], count: int) -> tuple[list[str], int, int] | None:
+    """The fields, if each line has as many as the first one; between lines is a newline."""
+    step = flat.index("\n") + 1 if count > 1 else len(flat) + 1
+    if len(flat) != count * step - 1 or flat[step - 1 :: step].count("\n") != count - 1:
         return None
-    return flat, width
+    return flat, step - 1, step
 
 
-def _end_with_return(lines: bytes, starts: NDArray[np.int64]) -> bool:
-    """Whether a carriage return and a newline are at the end of every line."""
-    view = np.frombuffer(lines, np.uint8)
-    ends = np.append(starts[1:], len(view))
-    if ends[0] < 2 or len(view) < 2:
-        return False
-    return bool((view.take(ends - 2) == RETURN).all() and (view.take(ends - 1) == NEWLINE).all())
+def _are_ended(lines: bytes, starts: Ints, newline: str | None) -> bool:
+    """Whether every line ends with its newline; else one could go on in the next.
 
-
-def _mark_quotes(lines: bytes, separator: str) -> bytes | None:
-    """Mark those that are two in a row.
-
-    Returns:
-        None if the others don't begin fields and end them in turn, or there are marks already.
+    The last one only if there has to be a carriage return; see `_split_rows`.
     """
-    if not lines.endswith(b"\n"):
-        lines += b"\n"
-    view = np.frombuffer(lines, np.uint8)
-    quotes = np.flatnonzero(view == ord(QUOTE))
-    if len(quotes) % 2 or view.min() <= ord(_SECOND) or not separator.isascii():
-        return None
-    # Before the first byte is the last one, a newline; after the last byte is no quote.
-    before, after = view[quotes[::2] - 1], view[quotes[1::2] + 1]
-    if not (may_limit(before, ord(separator)).all() and may_limit(after, ord(separator)).all()):
-        return None
-    doubled = quotes[1::2][after == ord(QUOTE)]
-    if not len(doubled):
-        return lines
-    view = view.copy()
-    view[doubled], view[doubled + 1] = ord(_QUOTE), ord(_SECOND)
-    return view.tobytes()
+    view, ends = np.frombuffer(lines, np.uint8), starts[1:]
+    if newline == "\r\n":
+        ends = np.append(ends, len(view))
+        if ends[0] < 2 or not (view.take(ends - 2) == RETURN).all():
+            return False
+    last = view.take(ends - 1)
+    return bool((_is_newline(last) if newline is None else last == NEWLINE).all())

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,11 +90,11 @@ class _Run:
         if not quoting or window.bytes.find(_QUOTE, 1, size + 1) < 0:
             self.starts[self.is_odd].append(_as_starts(ends, window))
             return
-        quotes = np.flatnonzero(array[1 : size + 1] == _QUOTE)  # one less than their places
+        quotes = np.flatnonzero(window.find(_QUOTE, 0, 1))  # one less than their places
         before = np.searchsorted(quotes, ends, "left")  # quotes at places up to that of the end
-        is_inside = (before + self.is_odd) % 2 == 1
-        self.starts[0].append(_as_starts(ends[~is_inside], window))
-        self.starts[1].append(_as_starts(ends[is_inside], window))
+        is_odd = (before & 1).astype(np.bool_)
+        self.starts[self.is_odd].append(_as_starts(ends[~is_odd], window))
+        self.starts[not self.is_odd].append(_as_starts(ends[is_odd], window))
         self._check(array.take(quotes), array.take(quotes + 2), separator)
         self.is_odd ^= bool(len(quotes) % 2)
 
@@ -120,18 +121,30 @@ def may_limit(bytes: NDArray[np.uint8], separator: int) -> NDArray[np.bool_]:
 
     A quote may: the other one of two in a row.
     """
-    is_end = (bytes == NEWLINE) | (bytes == RETURN)
-    found: NDArray[np.bool_] = is_end | (bytes == separator) | (bytes == _QUOTE)
+    return _limits(separator).take(bytes)
+
+
+@lru_cache(maxsize=64)
+def _limits(separator: int) -> NDArray[np.bool_]:
+    """The same for all bytes."""
+    found = np.zeros(256, np.bool_)
+    found[[NEWLINE, RETURN, separator, _QUOTE]] = True
     return found
 
 
 def _line_ends(window: Window) -> Ints:
     """Places in a window of newlines, and of carriage returns that no newline follows."""
-    size, array = window.size, window.array
-    is_end = array[:size] == NEWLINE
-    if window.bytes.find(RETURN, 0, size) >= 0:
-        is_end |= (array[:size] == RETURN) & (array[1 : size + 1] != NEWLINE)
-    return np.flatnonzero(is_end)
+    ends = window.find_places(NEWLINE)
+    if window.bytes.find(RETURN, 0, window.size) < 0:
+        return ends
+    is_return = window.find(RETURN, 1)
+    later = ends[1:] if len(ends) and ends[0] == 0 else ends
+    pairs = np.count_nonzero(window.array.take(later - 1) == RETURN)
+    pairs += window.bytes.startswith(b"\r\n", window.size - 1)
+    if np.count_nonzero(is_return) == pairs:
+        return ends
+    is_lone = np.greater(is_return, window.find(NEWLINE, 2, 1), out=is_return)
+    return np.flatnonzero(window.find(NEWLINE) | is_lone)
 
 
 def _as_starts(ends: Ints, window: Window) -> Ints:

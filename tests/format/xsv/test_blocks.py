@@ -6,8 +6,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from streaming.errors import DataError
+from streaming.format.text.columns import encoding_of, join_kinds, kind_of_text
 from streaming.format.xsv.blocks import can_split, split_lines
-from streaming.format.xsv.encodings import decode_texts, xsv_decode
+from streaming.format.xsv.encodings import decode_inferred, decode_texts, xsv_decode
 from streaming.format.xsv.grammar import split_fields
 
 LINES = st.lists(st.text('a,|"\x01\x02\x03\x85\u2028é\x1c', max_size=8), min_size=1, max_size=6)
@@ -52,8 +53,8 @@ def test_a_block_gives_the_fields_of_its_lines(
     found = split_lines(b"".join(texts), starts, separator, newline, quoting=quoting)
     if found is None:
         return  # Then lines are taken apart one by one, or say what is wrong with them.
-    flat, step = found
-    assert expected == [flat[at : at + step - 1] for at in range(0, len(flat), step)]
+    flat, width, step = found
+    assert expected == [flat[at : at + width] for at in range(0, len(flat), step)]
 
 
 @pytest.mark.parametrize("quoting", [False, True])
@@ -77,12 +78,13 @@ def test_usual_blocks_are_taken_apart_at_once(
     last = data.rstrip(b"\r\n").rfind(b"\n3,4") + 1 or data.index(b'\n"') + 1
     found = split_lines(data, np.array([0, last]), ",", newline, quoting=quoting)
     assert found is not None
-    assert found[1] == 3
+    assert found[1] == 2
 
 
-def test_a_separator_that_overlaps_itself_is_left_to_the_slow_way() -> None:
+def test_unusual_separators_are_left_to_the_slow_way() -> None:
     assert not can_split("||", "\n")
     assert not can_split(",", ";\n")
+    assert not can_split("\x02", "\n")  # Which stands for nothing meanwhile.
     assert can_split("|,", None)
 
 
@@ -94,13 +96,34 @@ NUMBERS = st.sampled_from(
 )
 
 
-@given(texts=st.lists(NUMBERS, max_size=4), encoding=st.sampled_from(["int", "float", "str"]))
+@given(
+    texts=st.lists(NUMBERS, max_size=4),
+    encoding=st.sampled_from(["int", "float", "str"]),
+    is_inferred=st.booleans(),
+)
 @settings(max_examples=300)
-def test_many_texts_are_decoded_as_each_is(texts: list[str], encoding: str) -> None:
+def test_many_texts_are_decoded_as_each_is(
+    texts: list[str], encoding: str, is_inferred: bool
+) -> None:
+    decode = decode_inferred if is_inferred else xsv_decode
     try:
-        expected = [xsv_decode(encoding, text) for text in texts]
+        expected = [decode(encoding, text) for text in texts]
     except ValueError:
         with pytest.raises(ValueError):
-            decode_texts(encoding, texts)
+            decode_texts(encoding, texts, is_inferred=is_inferred)
         return
-    assert repr(decode_texts(encoding, texts)) == repr(expected)
+    assert repr(decode_texts(encoding, texts, is_inferred=is_inferred)) == repr(expected)
+
+
+@given(first=st.sampled_from(["0", "-1.5e3", "9" * 25]), late=NUMBERS)
+@settings(max_examples=100)
+def test_a_text_is_a_number_only_if_it_would_be_one_among_the_first(first: str, late: str) -> None:
+    kind = kind_of_text(first)
+    joined = encoding_of(join_kinds(kind, kind_of_text(late), "str"))
+    try:
+        value = decode_inferred(encoding_of(kind), late)
+    except ValueError:
+        assert joined != encoding_of(kind)
+    else:
+        assert joined == encoding_of(kind)
+        assert repr(value) == repr(xsv_decode(joined, late))

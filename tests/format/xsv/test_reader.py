@@ -75,6 +75,18 @@ def test_mixed_newlines_blank_lines_and_a_missing_last_one_are_read(tmp_path: Pa
     assert read_plain(path) == [*values, {"a": 5, "b": "w"}]
 
 
+@pytest.mark.parametrize("rest", ["b\x1cc\n", "b\n\n", "b\u2028\r"])
+def test_a_last_line_without_newline_does_not_go_on_in_the_line_read_after_it(
+    rest: str, tmp_path: Path
+) -> None:
+    """With what only seems to be a second line, there would be as many as were asked for."""
+    path = write(tmp_path / "a.csv", f"x\n{rest}a")
+    (reader,) = open_plain(path, columns={"x": "str"})
+    rows = [{"x": "a"}, {"x": rest.rstrip("\r\n")}]
+    assert reader.take(np.array([1, 0])) == rows
+    assert reader.take(np.array([1, 0, 1])) == [*rows, rows[0]]
+
+
 def test_a_quote_within_a_field_is_a_character(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", 'a,b\n5" pipe,"x"\na"b"c,"""d"""\n')
     assert read_plain(path) == [{"a": '5" pipe', "b": "x"}, {"a": 'a"b"c', "b": '"d"'}]
@@ -98,6 +110,21 @@ def test_columns_can_be_chosen_and_declared(tmp_path: Path) -> None:
     assert read_plain(path, columns={"c": "str", "b": "float"}) == [{"c": "3", "b": 2.0}]
     with pytest.raises(UnknownNameError, match="no column 'a'. Known: c"):
         open_plain(path, columns={"c": "str"}, choose=["a"])
+
+
+@pytest.mark.parametrize("late", ["02139", "1_0", " 1", "+1", "-0", "", "1.5", "nan"])
+def test_what_only_looks_like_a_number_is_no_number_of_an_inferred_column(
+    late: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "a.csv", "code\n" + "1\n" * 1000 + f'2\n"{late}"\n')
+    (reader,) = open_plain(path)
+    assert reader.take(np.arange(1001))[-1] == {"code": 2}
+    for read in (reader.take, reader.take_columns):
+        with pytest.raises(SampleError, match=r"line 1003, .* should be int, but is '.*declare it"):
+            read(np.arange(1002))
+    with pytest.raises(SampleError, match="declare it as str"):
+        reader.get_item(1001)
+    assert read_plain(path, columns={"code": "str"})[-1] == {"code": late}
 
 
 def test_columns_are_arrays(tmp_path: Path) -> None:
