@@ -9,7 +9,7 @@ from streaming.plan import OrderSpec
 from streaming.util.checking import check_flag, check_whole
 from streaming.util.pretty import bytes_to_int, number_abbrev_to_int
 
-__all__ = ["DatasetConfig"]
+__all__ = ["DatasetConfig", "default_predownload"]
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class DatasetConfig:
             ConfigError: An argument can't be meant as it is.
         """
         if predownload is None:
-            predownload = 8 * batch_size if batch_size else 64
+            predownload = default_predownload(batch_size)
         elif check_whole("predownload", predownload, 0) < (batch_size or 0):
             logger.warning(
                 "predownload (%d) is below batch_size (%d): each batch will wait for its shards. "
@@ -84,3 +84,8 @@ def _size(name: str, value: int | str | None, parse: Callable[[float | str], int
     if size < 0:
         raise ConfigError(f"`{name}` must not be negative, but is {value}.")
     return size
+
+
+def default_predownload(batch_size: int | None) -> int:
+    """Samples that a worker looks ahead for shards unless it is told."""
+    return 8 * batch_size if batch_size else 64

@@ -18,7 +18,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from streaming.access import ShardAccess
 from streaming.array import Array
 from streaming.cache import CachePart
-from streaming.config import DatasetConfig
+from streaming.config import DatasetConfig, default_predownload
 from streaming.constant import DEFAULT_RETRY, DEFAULT_TIMEOUT
 from streaming.direct import DirectRuntime
 from streaming.errors import ConfigError
@@ -29,7 +29,7 @@ from streaming.format.reader import Sample
 from streaming.hashing import get_hash
 from streaming.idmap import Recipe
 from streaming.plan import EpochPlan, OrderSpec, Position, arrange, build_plan
-from streaming.prefetch import Prefetcher, default_threads
+from streaming.prefetch import LookAhead, Prefetcher, default_threads
 from streaming.runtime import PerProcess, Runtime, checked_ids
 from streaming.sampling import describe_shares
 from streaming.shared.directory import state_path
@@ -354,13 +354,7 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
     def _iterate(self, plan: EpochPlan) -> Generator[Iterable[Any], None, None]:
         """Give out the samples of a plan by blocks, while the next shards are on their way."""
         runtime = self._runtime.get()
-        processes = self._parallel_world(detect=True).workers_per_node
-        prefetcher = Prefetcher(
-            runtime.cache,
-            plan,
-            predownload=self._ahead,
-            threads=default_threads(processes, is_remote=self._is_remote),
-        )
+        prefetcher = self._look_ahead(plan)
         left = plan.num_samples  # What comes after them is padding.
         batch_size, rest = self._config.order.batch_size, np.empty(0, np.int64)
         try:
@@ -434,12 +428,22 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         """Whether files come from far away."""
         return any(part.source is not None for part in self._parts)
 
+    def _look_ahead(self, plan: LookAhead) -> Prefetcher:
+        """What brings the shards of a plan to this process, ahead of time."""
+        processes = self._parallel_world(detect=True).workers_per_node
+        return Prefetcher(
+            self._runtime.get().cache,
+            plan,
+            predownload=self._ahead,
+            threads=default_threads(processes, is_remote=self._is_remote),
+        )
+
     @property
     def _ahead(self) -> int:
         """Slots that a worker looks ahead: as it was told, or else enough to keep a line busy."""
         told = self._config.predownload
-        is_told = told != 8 * self._config.order.batch_size or self._config.cache_limit is not None
-        if is_told or not self._is_remote:
+        is_told = told != default_predownload(self.batch_size)
+        if is_told or self._config.cache_limit is not None or not self._is_remote:
             return told
         return max(told, AHEAD_BYTES // self._mean_bytes)
 

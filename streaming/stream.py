@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from streaming.cache import CacheDirectory, CachePart, obtain_index
 from streaming.constant import DEFAULT_RETRY, DEFAULT_TIMEOUT
 from streaming.errors import (
+    AccessDeniedError,
     ConfigError,
     EmptyDatasetError,
     MissingFileError,
@@ -238,7 +239,7 @@ class Stream(StreamSteps):
         else:
             try:
                 found = obtain_index(self.directory, self.source())
-            except (MissingFileError, ObjectNotFoundError):
+            except (MissingFileError, ObjectNotFoundError, AccessDeniedError):
                 found, _ = self._try_plain_index(place)
                 if found is None:
                     raise

@@ -6,6 +6,7 @@ import json
 import re
 import warnings
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,15 @@ def is_gone(module: str) -> bool:
     return any(re.fullmatch(pattern, module) for pattern in GONE)
 
 
-MODULES = {name: found for name, found in RECORDED.items() if not is_gone(name)}
+# What only Spark can bring to life; see the test at the end.
+SPARK = "streaming.base.converters"
+HAS_SPARK = find_spec("pyspark") is not None and find_spec("pandas") is not None
+
+MODULES = {
+    name: found
+    for name, found in RECORDED.items()
+    if not is_gone(name) and (HAS_SPARK or not name.startswith(SPARK))
+}
 PACKAGES = {name for name in RECORDED if any(other.startswith(name + ".") for other in RECORDED)}
 
 
@@ -79,18 +88,12 @@ def _names_of_modules() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("module", sorted(MODULES))
 def test_every_old_module_is_there(module: str) -> None:
-    if module.endswith("dataframe_to_mds"):
-        with pytest.raises(ModuleNotFoundError, match="merge_index"):
-            load(module)
-        return
     assert load(module) is not None
 
 
 def test_every_old_name_is_there() -> None:
     missing = []
     for module, name in _names_of_modules():
-        if module.endswith("dataframe_to_mds"):
-            continue  # Its names are in the package above it, and say what to do.
         found = load(module)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -112,8 +115,6 @@ def test_what_is_gone_says_so(module: str) -> None:
 def _callables() -> Iterator[tuple[str, Any, list[dict[str, Any]]]]:
     """Path, what it is now, and the recorded parameters, of every function and method."""
     for module, recorded in MODULES.items():
-        if module.endswith("dataframe_to_mds"):
-            continue
         home = load(module)
         for name, function in recorded.get("functions", {}).items():
             yield f"{module}.{name}", getattr(home, name), function["params"]
@@ -217,3 +218,12 @@ assert streaming.vision.StreamingImageNet is streaming.vision.imagenet.Streaming
 assert streaming.text.StreamingC4 and streaming.multimodal.StreamingInsideWebVid
 """
     run_python(script)
+
+
+@pytest.mark.skipif(HAS_SPARK, reason="Spark is here")
+def test_what_needs_spark_names_the_extra_when_it_is_imported() -> None:
+    with pytest.raises(ImportError, match=r"goldenspike\[spark\]"):
+        load(f"{SPARK}.dataframe_to_mds")
+    for name in RECORDED[SPARK]["all"]:
+        with pytest.raises(ImportError, match=r"goldenspike\[spark\]"):
+            getattr(load(SPARK), name)

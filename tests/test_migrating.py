@@ -16,7 +16,7 @@ def test_its_python_blocks_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = [code for language, code in FENCE.findall(PAGE) if language == "python"]
-    assert len(blocks) == 4
+    assert len(blocks) == 3
     for number, block in enumerate(blocks):
         folder = tmp_path / str(number)
         folder.mkdir()

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import streaming
-from streaming.base._old import GONE, MOVED, NAMES
+from streaming.base._old import MOVED, NAMES
 from streaming.util.migration import AliasFinder, warn_user
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ __all__ = [
     "XSVWriter",
 ]
 
-AliasFinder(__name__, "streaming", MOVED, gone=GONE, names=NAMES).install()
+AliasFinder(__name__, "streaming", MOVED, names=NAMES).install()
 
 
 def __getattr__(name: str) -> Any:

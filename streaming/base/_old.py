@@ -9,10 +9,11 @@ import numpy as np
 from streaming.shuffle.spans import cut
 from streaming.util.migration import removed
 
-__all__ = ["GONE", "MOVED", "NAMES"]
+__all__ = ["MOVED", "NAMES"]
 
 # Below `streaming.base`: the old module to the one in its place.
 MOVED: Mapping[str, str] = {
+    "converters.dataframe_to_mds": "streaming.converters.spark",
     "format.base": "streaming.format",
     "format.base.reader": "streaming.format.reader",
     "format.base.writer": "streaming.format.writer",
@@ -21,12 +22,6 @@ MOVED: Mapping[str, str] = {
         f"shared.{name}": "streaming.base._shared"
         for name in ("array", "barrier", "memory", "prefix", "scalar")
     },
-}
-
-# Below `streaming.base`: modules in whose place there is none.
-GONE: Mapping[str, str] = {
-    "converters.dataframe_to_mds": "write each partition with `MDSWriter`, and call `merge_index`; "
-    "see docs/migrating.md."
 }
 
 
@@ -73,7 +68,6 @@ def _codec(family: str) -> str:
     )
 
 
-_DATAFRAME = "write each partition with `MDSWriter`, and call `merge_index`; see docs/migrating.md."
 _READER = (
     "`reader_from_json` makes what reads a shard; a format of your own is registered, see "
     "docs/design/architecture.md, section 8."
@@ -110,15 +104,6 @@ NAMES: Mapping[str, Mapping[str, Any]] = {
         "SHM_TO_CLEAN": _BLOCKS,
         "BARRIER_FILELOCK": "barrier_filelock",
         "CACHE_FILELOCK": "cache_filelock",
-    },
-    "streaming.converters": {
-        name: removed(name, _DATAFRAME)
-        for name in (
-            "SPARK_TO_MDS",
-            "dataframe_to_mds",
-            "infer_dataframe_schema",
-            "is_json_compatible",
-        )
     },
     "streaming.dataset": {
         "NEVER": np.iinfo(np.uint64).max,

@@ -8,10 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streaming.errors import ConfigError, DataError, ObjectNotFoundError, StoreError
+from streaming.errors import (
+    AccessDeniedError,
+    ConfigError,
+    DataError,
+    ObjectNotFoundError,
+    StoreError,
+)
 from streaming.format.index import get_index_basename, has_bad_name
 from streaming.format.registry import formats
-from streaming.storage import ObjectInfo, Store, join_key, open_store
+from streaming.storage import Store, join_key, open_store
+from streaming.storage.store import find
 
 __all__ = ["DataFile", "Listing", "Place", "choose_format", "is_data_file", "list_files"]
 
@@ -190,13 +197,13 @@ def choose_format(listing: Listing, format: str | None) -> tuple[str, tuple[Data
 def _list_place(root: str, options: Mapping[str, Any] | None) -> Listing:
     """The file of this name; if there is none, what is in the folder."""
     parent, name = _split_last(root)
-    missing: ObjectNotFoundError | None = None
+    missing: StoreError | None = None
     if name:
         store, prefix = open_store(parent, options)
         try:
             info = store.stat(join_key(prefix, name))
             return Listing(parent, (DataFile(name, info.size, info.etag),), is_exact=True)
-        except ObjectNotFoundError as error:
+        except (ObjectNotFoundError, AccessDeniedError) as error:  # See `find`.
             missing = error
         finally:
             store.close()
@@ -227,10 +234,7 @@ def _find(store: Store, prefix: str, name: str, place: Place) -> Iterator[DataFi
     head, pattern = _split_magic_key(name)
     folder = join_key(prefix, head) if head else prefix
     if not pattern:
-        try:
-            info: ObjectInfo | None = store.stat(folder)
-        except ObjectNotFoundError:
-            info = None
+        info = find(store, folder)
         if info is not None:
             yield DataFile(name, info.size, info.etag)
             return

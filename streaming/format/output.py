@@ -4,12 +4,14 @@ import logging
 import os
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from streaming.errors import ConfigError, ObjectNotFoundError, OutputExistsError
+from streaming.errors import ConfigError, OutputExistsError
 from streaming.format.index import get_index_basename
 from streaming.storage import Store, join_key, open_store
-from streaming.storage.store import part_path, translated
+from streaming.storage.store import find, part_path, translated
 from streaming.storage.stores.local import LocalStore
 
 __all__ = [
@@ -58,12 +60,19 @@ def split_out(out: Out) -> tuple[Path | None, str | None]:
     return (None if local is None else Path(local).expanduser()), remote
 
 
-def open_remote(remote: str, local: Path | None) -> tuple[Store, str] | None:
+def open_remote(
+    remote: str, local: Path | None, options: Mapping[str, Any] | None = None
+) -> tuple[Store, str] | None:
     """Open the store of a remote, unless it is the local directory itself.
 
     "Uploading" a file to itself would end with its removal.
+
+    Args:
+        remote: URL or path.
+        local: The local directory, if one was named.
+        options: How to reach the remote; see `open_store`.
     """
-    store, prefix = open_store(remote)
+    store, prefix = open_store(remote, options)
     if isinstance(store, LocalStore) and local is not None:
         here, there = local.resolve(), (store.root / prefix).resolve()
         if here == there:
@@ -102,9 +111,7 @@ def clear_local(local: Path) -> None:
 def clear_remote(store: Store, prefix: str, url: str, exist_ok: bool) -> None:
     """See to it that no index of an older dataset stands beside new shards."""
     key = join_key(prefix, get_index_basename())
-    try:
-        store.stat(key)
-    except ObjectNotFoundError:
+    if find(store, key) is None:
         return
     if not exist_ok:
         raise OutputExistsError(

@@ -11,7 +11,6 @@ from streaming.compression import compress, get_compression_extension
 from streaming.errors import (
     ConfigError,
     EmptyDatasetError,
-    ObjectNotFoundError,
     OutputExistsError,
 )
 from streaming.format.index import (
@@ -26,7 +25,7 @@ from streaming.format.indexing import IndexRequest, in_threads, local_path
 from streaming.format.listing import Listing, Place, choose_format, list_files
 from streaming.format.registry import Format, formats
 from streaming.storage import Store, join_key, open_store
-from streaming.storage.store import part_path
+from streaming.storage.store import find, part_path
 from streaming.storage.upload import publish
 from streaming.util.retrying import Retry
 
@@ -108,9 +107,7 @@ def write_index(
 
 
 def _check_vacant(store: Store, prefix: str, listing: Listing) -> None:
-    try:
-        store.stat(join_key(prefix, get_index_basename()))
-    except ObjectNotFoundError:
+    if find(store, join_key(prefix, get_index_basename())) is None:
         return
     raise OutputExistsError(
         f"{listing.root} has an index already. If the data have changed since, ask to overwrite it."

@@ -106,6 +106,7 @@ class WriterOptions:
     max_workers: int | None = None  # threads that compress and hash; None: one a core, up to 16
     retry: int = 2  # attempts for one upload
     exist_ok: bool = False  # replace what is there
+    storage_options: Mapping[str, Any] | None = None  # how to reach the remote
 
     @classmethod
     def from_kwargs(
@@ -150,6 +151,9 @@ class WriterOptions:
                 check_whole(name, kwargs[name], least)
         for name in ("keep_local", "progress_bar", "exist_ok"):
             check_flag(name, kwargs.get(name, False))
+        reach = kwargs.get("storage_options")
+        if reach is not None and not isinstance(reach, Mapping):
+            raise ConfigError(f"`storage_options` are names and values, but not {type(reach)}.")
         return cls(
             compression=compression or None, hashes=tuple(names), size_limit=limit or None, **kwargs
         )
@@ -351,7 +355,9 @@ class Writer:
         exist_ok = self.options.exist_ok
         if local is not None:
             check_local(local, exist_ok)
-        opened = None if remote is None else open_remote(remote, local)
+        opened = (
+            None if remote is None else open_remote(remote, local, self.options.storage_options)
+        )
         if remote is None or opened is None:
             remote = None
         else:

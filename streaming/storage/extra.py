@@ -4,7 +4,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -12,6 +12,7 @@ from streaming.constant import DEFAULT_RETRY, DEFAULT_TIMEOUT
 from streaming.errors import ConfigError, ObjectNotFoundError, StoreTimeoutError
 from streaming.storage import ObjectInfo, Store, join_key, open_store
 from streaming.storage.download import fetch
+from streaming.storage.store import find
 from streaming.storage.stores.local import LocalStore
 from streaming.util.pretty import normalize_bytes, normalize_duration
 from streaming.util.retrying import Retry
@@ -117,16 +118,19 @@ def wait_for(
         sleep: Waits.
 
     Raises:
-        StoreTimeoutError: It did not come in time.
+        StoreTimeoutError: It did not come in time, or may not be seen.
     """
     limit = None if timeout is None else normalize_duration(timeout)
     deadline = None if limit is None else time.monotonic() + limit
     with _opened_file(place) as (store, key):
         while True:
-            with suppress(ObjectNotFoundError):
-                return store.stat(key)
+            found = find(store, key)
+            if found is not None:
+                return found
             if deadline is not None and time.monotonic() + interval > deadline:
-                raise StoreTimeoutError(f"{key} in {store!r} did not come within {limit:g} s.")
+                raise StoreTimeoutError(
+                    f"{key} in {store!r} did not come within {limit:g} s, or may not be seen."
+                )
             sleep(interval)
 
 

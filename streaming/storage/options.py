@@ -246,6 +246,17 @@ def _read_databricks() -> StoreOptions:
     return StoreOptions(origin="the configuration of the Databricks SDK")
 
 
+def _read_oracle() -> StoreOptions:
+    """The file that the service's SDK reads; without it, a machine's or function's own identity."""
+    named = _first("OCI_CONFIG_FILE", "OCI_CLI_CONFIG_FILE", "OCIFS_CONFIG_LOCATION")
+    config = Path(named or "~/.oci/config").expanduser()
+    profile = _first("OCI_CONFIG_PROFILE", "OCI_CLI_PROFILE", "OCIFS_CONFIG_PROFILE")
+    settings = {"config": str(config), **({"profile": profile} if profile else {})}
+    if not config.is_file() or _first("OCIFS_IAM_TYPE"):
+        return StoreOptions(origin="OCIFS_IAM_TYPE, or the principal of this machine")
+    return StoreOptions(settings=tuple(sorted(settings.items())), origin=str(config))
+
+
 def _read_alipan() -> StoreOptions:
     settings = _settings(
         {
@@ -265,4 +276,5 @@ _READERS: dict[str, Callable[[], StoreOptions]] = {
     "sftp": _read_sftp,
     "dbfs": _read_databricks,
     "alipan": _read_alipan,
+    "oci": _read_oracle,
 }

@@ -1,5 +1,6 @@
 """The seam to whatever holds the objects: a store moves bytes under keys."""
 
+import logging
 import os
 import re
 import secrets
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
-from streaming.errors import StoreError, from_os_error
+from streaming.errors import AccessDeniedError, ObjectNotFoundError, StoreError, from_os_error
 
 if TYPE_CHECKING:
     from streaming.storage.guard import FetchHelper
@@ -21,12 +22,14 @@ __all__ = [
     "StreamStore",
     "check_key",
     "check_prefix",
+    "find",
     "is_part",
     "join_key",
     "part_path",
     "translated",
 ]
 
+logger = logging.getLogger(__name__)
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -100,6 +103,22 @@ class StreamStore(Store, Protocol):
     def helper(self) -> "FetchHelper | None":
         """Who must read it; None if this process may."""
         ...
+
+
+def find(store: Store, key: str) -> ObjectInfo | None:
+    """What a store says of an object; None if there is none, or none that we may see.
+
+    S3 and Google say 403 of an object that is missing to who may not list the bucket, and so do
+    web servers before them. So "denied" is no answer to whether something is there. If all is
+    denied, the request that comes next says so.
+    """
+    try:
+        return store.stat(key)
+    except ObjectNotFoundError:
+        return None
+    except AccessDeniedError as error:
+        logger.info("Taking it that there is no %s: %s", key, error)
+        return None
 
 
 def join_key(prefix: str, key: str) -> str:

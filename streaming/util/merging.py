@@ -18,6 +18,7 @@ from streaming.errors import ConfigError, IndexFormatError, ObjectNotFoundError
 from streaming.format.index import VERSION, get_index_basename, parse_index
 from streaming.format.output import Out, split_out, write_file
 from streaming.storage import Store, join_key, open_store
+from streaming.storage.store import find
 from streaming.storage.upload import publish
 from streaming.util.retrying import Retry
 
@@ -29,7 +30,7 @@ _FILES = ("raw_data", "zip_data", "raw_meta", "zip_meta")
 _WANTED = (
     "It is merge_index(out) for the indexes below `out`, or merge_index(index_file_urls, out) for "
     "a list of indexes, each a path, a URL or (local, remote). `out` is a directory, a URL or "
-    "(local, remote). Both forms take `keep_local` and `download_timeout`."
+    "(local, remote). Both forms take `keep_local`, `download_timeout` and `storage_options`."
 )
 
 
@@ -43,10 +44,11 @@ def merge_index(*args: Any, **kwargs: Any) -> None:
 
     Args:
         args: `index_file_urls` (only in the second form), `out`, `keep_local`, `download_timeout`,
-            in this order, or by name. `index_file_urls` has paths, URLs or (local, remote), of
-            which the local one is read if it is there. `out` is the directory above all of them,
-            a URL, or (local, remote). Without `keep_local` (True) the local index is removed
-            after it was uploaded. `download_timeout` (60) is in seconds.
+            `storage_options`, in this order, or by name. `index_file_urls` has paths, URLs or
+            (local, remote), of which the local one is read if it is there. `out` is the directory
+            above all of them, a URL, or (local, remote). Without `keep_local` (True) the local
+            index is removed after it was uploaded. `download_timeout` (60) is in seconds.
+            `storage_options` say how URLs are reached, as for `Stream`.
         kwargs: The same.
 
     Raises:
@@ -61,15 +63,15 @@ def merge_index(*args: Any, **kwargs: Any) -> None:
         raise ConfigError("`keep_local=False` would remove the only index: `out` has no remote.")
     places = [os.fspath(place) for place in (local, remote) if place is not None]
     if call.urls is None:
-        parts = _find(places, call.timeout)
+        parts = _find(places, call.reach)
     else:
-        parts = [_read_listed(url, places, call.timeout) for url in call.urls]
+        parts = [_read_listed(url, places, call.reach) for url in call.urls]
     data = _merge(parts, where=f"made of {len(parts)} indexes for {places[-1]}")
     with _directory(local) as directory:
         path = directory / get_index_basename()
         write_file(path, data)
         if remote is not None:
-            with _opened(remote, call.timeout) as (store, prefix):
+            with _opened(remote, call.reach) as (store, prefix):
                 key = join_key(prefix, path.name)
                 publish(store, path, key, retry=Retry(DEFAULT_RETRY))
                 if local is not None and not call.keep_local:
@@ -84,6 +86,12 @@ class _Call:
     out: Out
     keep_local: bool
     timeout: float
+    storage_options: Mapping[str, Any] | None
+
+    @property
+    def reach(self) -> Mapping[str, Any]:
+        """How URLs are reached."""
+        return {"timeout": self.timeout, **(self.storage_options or {})}
 
     @classmethod
     def parse(cls, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "_Call":
@@ -92,13 +100,17 @@ class _Call:
             out: Any,
             keep_local: bool = True,
             download_timeout: float = DEFAULT_TIMEOUT,
+            storage_options: Mapping[str, Any] | None = None,
         ) -> _Call:
-            return cls(index_file_urls, out, keep_local, download_timeout)
+            return cls(index_file_urls, out, keep_local, download_timeout, storage_options)
 
         def found(
-            out: Any, keep_local: bool = True, download_timeout: float = DEFAULT_TIMEOUT
+            out: Any,
+            keep_local: bool = True,
+            download_timeout: float = DEFAULT_TIMEOUT,
+            storage_options: Mapping[str, Any] | None = None,
         ) -> _Call:
-            return cls(None, out, keep_local, download_timeout)
+            return cls(None, out, keep_local, download_timeout, storage_options)
 
         has_list = "index_file_urls" in kwargs or (
             bool(args) and ("out" in kwargs or (len(args) > 1 and not isinstance(args[1], bool)))
@@ -117,6 +129,8 @@ class _Call:
             raise ConfigError(f"`out` of merge_index can't be {self.out!r}. {_WANTED}")
         if not isinstance(self.keep_local, bool):
             raise ConfigError(f"`keep_local` must be True or False: {self.keep_local!r}. {_WANTED}")
+        if self.storage_options is not None and not isinstance(self.storage_options, Mapping):
+            raise ConfigError(f"`storage_options` are names and values. {_WANTED}")
         if self.urls is None:
             return
         if isinstance(self.urls, str | bytes) or not isinstance(self.urls, Sequence):
@@ -150,9 +164,9 @@ def _is_place(value: Any) -> bool:
     return isinstance(value, str | os.PathLike) and bool(os.fspath(value))
 
 
-def _find(places: Sequence[str], timeout: float) -> list[_Part]:
+def _find(places: Sequence[str], reach: Mapping[str, Any]) -> list[_Part]:
     """The indexes below the local directory and below the remote: if as many, the local ones."""
-    found = [_list(place, timeout) for place in places]
+    found = [_list(place, reach) for place in places]
     prefixes, place = found[-1], places[-1]
     if len(found) == 2 and len(found[0]) == len(found[1]):
         prefixes, place = found[0], places[0]
@@ -170,7 +184,7 @@ def _find(places: Sequence[str], timeout: float) -> list[_Part]:
             f"There is no {get_index_basename()} in any folder below {' or '.join(places)}, so "
             f"there is nothing to merge. {_WANTED}"
         )
-    with _opened(place, timeout) as (store, prefix):
+    with _opened(place, reach) as (store, prefix):
         keys = [posixpath.join(name, get_index_basename()) for name in prefixes]
         return [
             _Part(name, f"{place}/{key}", store.read(join_key(prefix, key)))
@@ -178,22 +192,22 @@ def _find(places: Sequence[str], timeout: float) -> list[_Part]:
         ]
 
 
-def _list(place: str, timeout: float) -> list[str]:
+def _list(place: str, reach: Mapping[str, Any]) -> list[str]:
     """The folders below a place, at any depth, that have an index; in the order of their names."""
-    with _opened(place, timeout) as (store, prefix):
+    with _opened(place, reach) as (store, prefix):
         root = f"{prefix}/" if prefix else ""
         keys = [item.key.removeprefix(root) for item in store.list(root)]
     tail = f"/{get_index_basename()}"
     return sorted(key.removesuffix(tail) for key in keys if key.endswith(tail))
 
 
-def _read_listed(url: Any, places: Sequence[str], timeout: float) -> _Part:
+def _read_listed(url: Any, places: Sequence[str], reach: Mapping[str, Any]) -> _Part:
     """An index that was named."""
     choices = [_tidy(each) for each in (url if isinstance(url, tuple | list) else (url,))]
     for choice in choices:
         directory, name = posixpath.split(choice)
         try:
-            with _opened(directory or ".", timeout) as (store, prefix):
+            with _opened(directory or ".", reach) as (store, prefix):
                 data = store.read(join_key(prefix, name))
         except ObjectNotFoundError:
             if choice is choices[-1]:
@@ -254,11 +268,9 @@ def _remove_uploaded(local: Path, prefixes: Sequence[str], store: Store, prefix:
     for name in ["", *prefixes]:
         path = local / name / get_index_basename()
         key = join_key(prefix, posixpath.join(name, path.name))
-        try:
-            if store.stat(key).size == path.stat().st_size:
-                path.unlink()
-        except FileNotFoundError:
-            continue  # Not here, or not there: then the local one stays.
+        found = find(store, key) if path.is_file() else None
+        if found is not None and found.size == path.stat().st_size:
+            path.unlink()
     for folder in sorted({local, *(local / name for name in prefixes)}, reverse=True):
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
@@ -276,8 +288,8 @@ def _directory(local: Path | None) -> Iterator[Path]:
 
 
 @contextmanager
-def _opened(place: str, timeout: float) -> Iterator[tuple[Store, str]]:
-    store, prefix = open_store(place, {"timeout": timeout} if _is_url(place) else None)
+def _opened(place: str, reach: Mapping[str, Any]) -> Iterator[tuple[Store, str]]:
+    store, prefix = open_store(place, reach if _is_url(place) else None)
     try:
         yield store, prefix
     finally:

@@ -13,7 +13,7 @@ from streaming.dataflow.distributors.epochs import EpochCursor, check_epochs, cu
 from streaming.errors import ConfigError
 from streaming.idmap import IdMap, Ids
 from streaming.plan import OrderSpec, Position, arrange, open_order
-from streaming.prefetch import Prefetcher, default_threads
+from streaming.prefetch import Prefetcher
 from streaming.spanner import Spanner
 from streaming.world import World
 
@@ -129,7 +129,7 @@ class _StreamingCursor(EpochCursor):
         mean_bytes = max(1, int(dataset._table.raw_bytes.sum()) // max(1, dataset.num_samples))
         self._most = min(_MAX_BLOCK, _MAX_BLOCK_BYTES // mean_bytes)
         if not self._runtime.cache.is_inert():
-            self._most = min(self._most, dataset.predownload // 2)
+            self._most = min(self._most, dataset._ahead // 2)
         self._next = 1  # samples of the next block, if no more are asked for
         self._block: list[RawItem] = []
         self._at = (0, 0)  # epoch and place of its first sample
@@ -172,13 +172,7 @@ class _StreamingCursor(EpochCursor):
         if self._runtime.cache.is_inert():
             return
         if self._prefetcher is None:
-            processes = self._dataset._parallel_world(detect=True).workers_per_node
-            self._prefetcher = Prefetcher(
-                self._runtime.cache,
-                self._ids,
-                predownload=self._dataset.predownload,
-                threads=default_threads(processes),
-            )
+            self._prefetcher = self._dataset._look_ahead(self._ids)
         self._prefetcher.advance(slot)
         self._prefetcher.wait(np.unique(self._dataset.spanner(ids)[0]).tolist())
 

@@ -92,7 +92,8 @@ class JSONWriter(SplitWriter):
         size_limit: Bytes of a shard, or text such as "64mb"; None or 0 for no limit.
         newline: What ends a line.
         sample_limit: Samples of a shard; None for no limit.
-        kwargs: `progress_bar`, `max_workers`, `retry`, `exist_ok`, as for `MDSWriter`.
+        kwargs: `progress_bar`, `max_workers`, `retry`, `exist_ok`, `storage_options`, as for
+            `MDSWriter`.
 
     Raises:
         ConfigError: An argument can't be used.

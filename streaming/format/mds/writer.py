@@ -81,7 +81,7 @@ class MDSWriter(JointWriter):
         sample_limit: Samples of a shard; None for no limit.
         kwargs: `progress_bar` (False) of uploads; `max_workers` (one a core, up to 16), threads
             that compress and hash; `retry` (2), attempts for an upload; `exist_ok` (False),
-            replace what is there.
+            replace what is there; `storage_options`, how to reach a URL, as for `Stream`.
 
     Raises:
         ConfigError: An argument can't be used.

@@ -128,7 +128,8 @@ class XSVWriter(SplitWriter):
             has it. Other readers of such datasets refuse them. Without it, a value that holds a
             separator or newline is an error.
         sample_limit: Samples of a shard; None for no limit.
-        kwargs: `progress_bar`, `max_workers`, `retry`, `exist_ok`, as for `MDSWriter`.
+        kwargs: `progress_bar`, `max_workers`, `retry`, `exist_ok`, `storage_options`, as for
+            `MDSWriter`.
 
     Raises:
         ConfigError: An argument can't be used.

@@ -1,6 +1,7 @@
 """Files of Alipan (Aliyun Drive), by AliPCS-Py. Not run against the service."""
 
 import posixpath
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,11 +11,12 @@ from streaming.errors import ConfigError, ObjectNotFoundError, StoreError
 from streaming.storage.guard import kept
 from streaming.storage.options import StoreOptions
 from streaming.storage.store import ObjectInfo, check_key, check_prefix, join_key, translated
-from streaming.storage.stores.failures import from_any
+from streaming.storage.stores.failures import from_any, from_status
 from streaming.util.importing import lazy
 
 __all__ = ["AlipanStore", "open_alipan_url"]
 
+_STATUS = re.compile(r"status_code: (\d{3})")
 _ENCRYPTIONS = ("Simple", "ChaCha20", "AES256CBC")
 
 
@@ -36,17 +38,31 @@ class AlipanStore:
     def read(self, key: str, start: int = 0, stop: int | None = None) -> bytes:
         """The bytes [start, stop) of an object; fewer if it ends before `stop`."""
         with self._using("read", key) as api:
-            stream = api.file_stream(self._find(api, key).file_id, **self._password())
+            found = self._find(api, key)
+            if not found.size or (stop is not None and stop <= start):
+                return b""  # The client takes no size for 0.
+            stream = api.file_stream(found.file_id, **self._password())
+            if self._password():  # Two of the three ciphers can only be read from the beginning.
+                return bytes(stream.read())[start:stop]
+            if start >= found.size:
+                return b""
             stream.seek(start)
-            return bytes(stream.read(-1 if stop is None else max(stop - start, 0)))
+            end = found.size if stop is None else min(stop, found.size)
+            return bytes(stream.read(end - start))
 
     def get_file(self, key: str, path: Path) -> None:
         """Copy an object to `path`, which does not exist yet; on error part of it may."""
         with self._using("read", key) as api:
-            stream = api.file_stream(self._find(api, key).file_id, **self._password())
-            with translated(f"Can't write {path}"), path.open("xb") as file:
-                while piece := stream.read(4 << 20):
-                    file.write(piece)
+            found = self._find(api, key)
+            pieces: Iterator[bytes] = iter(())
+            if found.size:
+                pieces = api.file_stream(found.file_id, **self._password()).read_iter()
+            with translated(f"Can't write {path}"):
+                file = path.open("xb")
+            with file:
+                for piece in pieces:
+                    with translated(f"Can't write {path}"):
+                        file.write(piece)
 
     def put_file(self, path: Path, key: str) -> None:
         """Copy a file to an object, visible whole or not at all."""
@@ -69,13 +85,19 @@ class AlipanStore:
     def stat(self, key: str) -> ObjectInfo:
         """Size and version mark of an object."""
         with self._using("look at", key) as api:
-            return _describe(key, self._find(api, key))
+            found = self._find(api, key)
+            info = _describe(key, found)
+            if not self._password() or not found.size:
+                return info
+            # What is stored is longer than what was put, and one cipher does not say by how much.
+            pieces = api.file_stream(found.file_id, **self._password()).read_iter()
+            return ObjectInfo(key, sum(map(len, pieces)), info.etag)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Objects whose key starts with `prefix`, in the order of their keys."""
         directory = check_prefix(prefix).rpartition("/")[0]
         with self._using("list", directory) as api:
-            start = api.path(posixpath.join(self.root, directory))
+            start = api.get_file(remotepath=self._path(directory))
             found = [] if start is None else list(self._walk(api, start.file_id, directory))
         return iter(sorted((i for i in found if i.key.startswith(prefix)), key=lambda i: i.key))
 
@@ -83,7 +105,7 @@ class AlipanStore:
         """Remove an object; one that is not there is no error."""
         check_key(key)
         with self._using("delete", key) as api:
-            found = api.path(posixpath.join(self.root, key))
+            found = api.get_file(remotepath=self._path(key))
             if found is not None and found.is_file:
                 api.remove(found.file_id)
 
@@ -99,10 +121,13 @@ class AlipanStore:
                 yield _describe(key, item)
 
     def _find(self, api: Any, key: str) -> Any:
-        found = api.path(posixpath.join(self.root, check_key(key)))
+        found = api.get_file(remotepath=self._path(check_key(key)))
         if found is None or not found.is_file:
             raise ObjectNotFoundError(f"There is no {key} in {self!r}.")
         return found
+
+    def _path(self, key: str) -> str:
+        return posixpath.join(self.root, key).rstrip("/") or "/"
 
     def _password(self) -> dict[str, bytes]:
         password = dict(self._settings).get("encrypt_password")
@@ -116,7 +141,10 @@ class AlipanStore:
         except StoreError:
             raise
         except Exception as error:
-            raise from_any(error, f"Can't {verb} {key} in {self!r}") from error
+            what = f"Can't {verb} {key} in {self!r}"
+            if status := _STATUS.search(str(error)):  # Only the text has it.
+                raise from_status(int(status[1]), what) from error
+            raise from_any(error, what) from error
 
     def _make(self) -> Any:
         module = lazy("alipcs_py.alipcs.api", "alipan")
@@ -124,7 +152,8 @@ class AlipanStore:
 
 
 def _describe(key: str, item: Any) -> ObjectInfo:
-    return ObjectInfo(key, item.size or 0, item.content_hash)
+    digests = item.rapid_upload_info
+    return ObjectInfo(key, item.size or 0, digests and digests.content_hash)
 
 
 def open_alipan_url(

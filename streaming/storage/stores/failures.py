@@ -2,6 +2,7 @@
 
 import errno
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
@@ -123,18 +124,29 @@ def from_any(error: BaseException, what: str) -> StoreError:
     """
     if isinstance(error, StoreError):
         return error
+    for each in _chain(error):  # A library may have wrapped the one that says what it is.
+        found = _recognized(each, what)
+        if found is not None:
+            return found
+    if isinstance(error, OSError) and error.errno is not None:
+        return from_os_error(error, what)
+    return StoreError(f"{what}: {type(error).__name__}: {_why(error)}.")
+
+
+def _recognized(error: BaseException, what: str) -> StoreError | None:
+    """The error that an exception stands for by itself; None if it does not say."""
     response = getattr(error, "response", None)
     status = getattr(response, "status_code", None) or getattr(error, "status", None)
     if isinstance(status, int) and status >= 300:
-        ours = from_status(status, what, summary(str(error)))
-        headers = getattr(response, "headers", None) or {}
+        ours = from_status(status, what, _why(error))
+        headers = getattr(response, "headers", None) or getattr(error, "headers", None) or {}
         return with_retry_after(ours, headers.get("Retry-After"))
     names = {kind.__name__ for kind in type(error).__mro__}
     status = next((code for name, code in _NAMED.items() if name in names), None)
     if status is not None:
-        ours = from_status(status, what, summary(str(error)))
+        ours = from_status(status, what, _why(error))
         return with_retry_after(ours, getattr(error, "retry_after_secs", None))
-    why = summary(str(error)) or type(error).__name__
+    why = _why(error)
     if names & {"AuthenticationException", "BadHostKeyException", "PasswordRequiredException"}:
         return AccessDeniedError(f"{what}: access was denied ({why}).")
     if isinstance(error, TimeoutError) or any("Timeout" in name for name in names):
@@ -146,9 +158,22 @@ def from_any(error: BaseException, what: str) -> StoreError:
         return TransientStoreError(f"{what}: the connection was closed ({why}).")
     if isinstance(error, FileNotFoundError):
         return ObjectNotFoundError(f"{what}: there is none ({why}).")
-    if isinstance(error, OSError) and error.errno is not None:
-        return from_os_error(error, what)
-    return StoreError(f"{what}: {type(error).__name__}: {why}.")
+    return None
+
+
+def _why(error: BaseException) -> str:
+    """What an exception says, in one line."""
+    return summary(str(getattr(error, "message", None) or error)) or type(error).__name__
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An exception, and those that it was raised from or in the handling of."""
+    each: BaseException | None = error
+    for _ in range(5):
+        if each is None:
+            return
+        yield each
+        each = each.__cause__ or each.__context__
 
 
 def with_retry_after(error: StoreError, value: str | float | None) -> StoreError:

@@ -127,7 +127,10 @@ class FsspecStore:
         with self._using("list", directory) as files:
             files.invalidate_cache()
             try:
-                found = files.find(self._path(directory), detail=True)
+                if self.protocol == "oci":
+                    found = _find_oci(files, self.root, self._path(directory))
+                else:
+                    found = files.find(self._path(directory), detail=True)
             except (FileNotFoundError, NotADirectoryError):
                 found = {}
         cut = len(self.root.rstrip("/")) + 1 if self.root else 0
@@ -140,7 +143,8 @@ class FsspecStore:
         check_key(key)
         with self._using("delete", key) as files:
             if files.isfile(self._path(key)):
-                files.rm_file(self._path(key))
+                # ocifs has no `rm_file`, and `rm` of others may take "*" and "[" for patterns.
+                (files.rm if self.protocol == "oci" else files.rm_file)(self._path(key))
 
     def close(self) -> None:
         """Nothing: connections are the process's, which keeps them for the next store like this."""
@@ -190,6 +194,8 @@ class FsspecStore:
         if self.protocol == "sftp":
             return _make_sftp(settings, self._timeout)
         kind = _fsspec().get_filesystem_class(self.protocol)
+        if self.protocol == "oci":
+            settings["config_kwargs"] = _oci_client_settings(settings, self._timeout)
         return kind(skip_instance_cache=True, **settings)
 
 
@@ -280,6 +286,37 @@ def _make_sftp(settings: dict[str, Any], timeout: float) -> Any:
     files = kind(skip_instance_cache=True, **settings)
     files.ftp.get_channel().settimeout(timeout)
     return files
+
+
+def _oci_client_settings(settings: dict[str, Any], timeout: float) -> dict[str, Any]:
+    """Settings of the client below ocifs. It does not try again by itself: we do, within limits."""
+    endpoint = settings.pop("endpoint", None)
+    return {
+        "timeout": timeout,
+        "retry_strategy": lazy("oci.retry", "oci").NoneRetryStrategy(),
+        **({"service_endpoint": endpoint} if endpoint else {}),
+        **settings.get("config_kwargs", {}),
+    }
+
+
+def _find_oci(files: Any, root: str, path: str) -> dict[str, dict[str, Any]]:
+    """What `find` of ocifs gives, by a request a page; it makes one for each folder.
+
+    Names begin with `root` as it is written, with the namespace or without.
+    """
+    bucket, namespace, key = files.split_path(path)
+    head = root.partition("/")[0]
+    found: dict[str, dict[str, Any]] = {}
+    more: dict[str, str] = {"prefix": f"{key}/"} if key else {}
+    while True:
+        page = files.oci_client.list_objects(
+            namespace, bucket, fields="name,size,etag", **more
+        ).data
+        for item in page.objects:
+            found[f"{head}/{item.name}"] = {"size": item.size, "etag": item.etag}
+        if not page.next_start_with:
+            return found
+        more["start"] = page.next_start_with
 
 
 def _describe(key: str, info: Mapping[str, Any]) -> ObjectInfo:

@@ -11,6 +11,7 @@ import pytest
 from streaming import MDSWriter, Stream, StreamingDataset
 from streaming.dataflow import BestFitBatcher, DataflowLoader, StreamingDistributor, StreamPlan
 from streaming.errors import ConfigError, StreamingError
+from streaming.prefetch import Prefetcher
 from streaming.shared.ids import LEAST
 from tests.dataflow.distributors.sources import write_numbers
 
@@ -93,6 +94,26 @@ def test_shards_come_from_the_remote_ahead_of_time(data: Path, tmp_path: Path) -
     distributor, plan = StreamingDistributor(dataset, epochs=1), StreamPlan.of(1, 2)
     assert sorted(n for s in range(2) for n in numbers(distributor, s, plan)) == list(range(SIZE))
     assert sum(path.stat().st_size for path in local.glob("*.mds")) <= 1 << 10
+
+
+def test_a_remote_is_looked_ahead_to_as_by_the_datasets_own_loader(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[int, int | None]] = []
+
+    class Noted(Prefetcher):
+        def __init__(self, cache: Any, plan: Any, *, predownload: int, threads: int | None) -> None:
+            made.append((predownload, threads))
+            super().__init__(cache, plan, predownload=predownload, threads=threads)
+
+    monkeypatch.setattr("streaming.dataset.Prefetcher", Noted)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
+    remote = StreamingDataset(remote=str(data), local=str(tmp_path / "a"), batch_size=8)
+    assert len(list(remote)) == SIZE
+    again = StreamingDataset(remote=str(data), local=str(tmp_path / "b"), batch_size=8)
+    distributor = StreamingDistributor(again, epochs=1)
+    assert len(numbers(distributor, 0, StreamPlan.of(1, 1))) == SIZE
+    assert made[0] == made[1] and made[0][1] == 4
 
 
 class Doubling(StreamingDataset):
