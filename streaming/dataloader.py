@@ -7,17 +7,23 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from torch import from_numpy
-from torch.utils.data import DataLoader, Dataset, default_collate
+from numpy.typing import NDArray
+from torch import Tensor, from_numpy
+from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
+from torch.utils.data._utils.collate import default_collate_fn_map
 
-from streaming.dataset import Handoff, StreamingDataset
+from streaming.dataset import Handoff, StackedBatch, Stacks, StreamingDataset
 from streaming.errors import ConfigError, DataError
 from streaming.foreign import refuse_preparation
+from streaming.format.column import Pieces, Stack
 from streaming.shared.epoch import Start
 
 __all__ = ["StreamingDataLoader"]
 
 logger = logging.getLogger(__name__)
+
+# Up to here an array is sent from a worker with the rest of its batch.
+MAX_SENT_BYTES = 1 << 20
 
 
 class StreamingDataLoader(DataLoader[Any]):
@@ -30,6 +36,8 @@ class StreamingDataLoader(DataLoader[Any]):
     Attributes:
         num_samples_yielded: Samples in the batches given out in this iteration, on this rank.
     """
+
+    _is_stacking = False
 
     def __init__(self, dataset: Dataset[Any], *args: Any, **kwargs: Any) -> None:
         if getattr(dataset, "batched", False):
@@ -63,8 +71,9 @@ class StreamingDataLoader(DataLoader[Any]):
                 "fewer workers or ranks, smaller batches, or keep the last batch.",
                 self.batch_size,
             )
-        with dataset.handing_over(Handoff(self._start, self._key)):
-            batches = self._make_iterator()
+        stacks = Stacks(self.batch_size or 1, self.drop_last) if self._can_stack(dataset) else None
+        with dataset.handing_over(Handoff(self._start, self._key, stacks)):
+            batches = self._make_iterator(stacks is not None)
         return self._count(batches)
 
     def state_dict(self) -> dict[str, Any] | None:
@@ -95,17 +104,33 @@ class StreamingDataLoader(DataLoader[Any]):
         least = (self.batch_size or 1) if self.drop_last else 1
         return self.dataset.is_over(start, self.num_workers, least)
 
-    def _make_iterator(self) -> Iterator[Any]:
+    def _can_stack(self, dataset: StreamingDataset) -> bool:
+        """Whether all that is to be done with samples is what torch does by itself."""
+        is_default = self.collate_fn is default_collate and all(
+            function.__module__ == default_collate.__module__
+            for function in default_collate_fn_map.values()
+        )
+        return is_default and self.batch_size is not None and dataset.can_stack
+
+    @property
+    def _auto_collation(self) -> bool:
+        # What torch asks to know whether its iterators are to gather samples for a batch.
+        return super()._auto_collation and not self._is_stacking
+
+    def _make_iterator(self, is_stacking: bool = False) -> Iterator[Any]:
         """Torch's iterator, whose workers say of how many samples each batch is."""
         gives_lists = getattr(self.dataset, "gives_lists", False)
         is_columns = getattr(self.dataset, "batched", False)
         collate = self.collate_fn
         is_batch = gives_lists or self.batch_sampler is not None
-        self.collate_fn = _Counting(collate, is_batch, is_columns)
+        self.collate_fn = (
+            _collate_stacks if is_stacking else _Counting(collate, is_batch, is_columns)
+        )
+        self._is_stacking = is_stacking
         try:
             return super().__iter__()
         finally:
-            self.collate_fn = collate
+            self.collate_fn, self._is_stacking = collate, False
 
     def _count(self, batches: Iterator[Any]) -> Iterator[Any]:
         asks = type(self)._get_batch_size is not StreamingDataLoader._get_batch_size
@@ -189,6 +214,49 @@ class _Counting:
         return _Counted(num_samples, self.collate(samples))
 
 
+def _collate_stacks(batch: StackedBatch) -> _Counted:
+    """What torch's default collate makes of these samples."""
+    if batch.columns is None:
+        return _Counted(batch.size, default_collate(batch.samples))
+    collated = {name: _collate_stack(stack) for name, stack in batch.columns.items()}
+    return _Counted(batch.size, collated)
+
+
+def _collate_stack(stack: Stack) -> Any:
+    """One column of a batch, in memory of its own."""
+    if isinstance(stack, list):
+        return default_collate(stack)
+    if get_worker_info() is not None:
+        return _sent(stack.to_array() if isinstance(stack, Pieces) else stack)
+    return from_numpy(stack.to_array() if isinstance(stack, Pieces) else stack.copy())
+
+
+def _sent(array: NDArray[Any]) -> Any:
+    """What a worker puts into a batch so that a tensor of this array comes out of torch's queue."""
+    if array.nbytes > MAX_SENT_BYTES:
+        return from_numpy(array)  # Pickling it moves a copy to shared memory.
+    return _Sent(array.tobytes(), array.dtype.str, array.shape)
+
+
+class _Sent(NamedTuple):
+    """An array on its way, which arrives as a tensor.
+
+    Torch sends a tensor as a file descriptor, for which the other side has to connect and to
+    authenticate itself: that takes longer than sending up to a megabyte along with the rest.
+    """
+
+    data: bytes
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _receive, tuple(self)
+
+
+def _receive(data: bytes, dtype: str, shape: tuple[int, ...]) -> Tensor:
+    return from_numpy(np.frombuffer(data, dtype).reshape(shape).copy())
+
+
 def _num_samples(batch: Any) -> int:
     """Samples in a collated batch, whatever its form.
 
@@ -215,8 +283,9 @@ def _num_samples(batch: Any) -> int:
 
 def _to_tensors(columns: Mapping[str, Any]) -> dict[str, Any]:
     """A batch of columns whose arrays are tensors of the same memory; torch's own way is slow."""
+    to_tensor = from_numpy if get_worker_info() is None else _sent
     return {
-        name: from_numpy(column)
+        name: to_tensor(column)
         if isinstance(column, np.ndarray) and column.dtype.kind in "biufc"
         else column
         for name, column in columns.items()

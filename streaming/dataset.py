@@ -23,7 +23,7 @@ from streaming.constant import DEFAULT_RETRY, DEFAULT_TIMEOUT
 from streaming.direct import DirectRuntime
 from streaming.errors import ConfigError
 from streaming.foreign import refuse_accelerate
-from streaming.format.column import Column, slice_columns
+from streaming.format.column import Column, Stack, slice_columns
 from streaming.format.index import get_index_basename
 from streaming.format.reader import Sample
 from streaming.hashing import get_hash
@@ -42,7 +42,7 @@ from streaming.stream import Stream, make_streams, weigh_streams
 from streaming.table import ShardTable
 from streaming.world import World
 
-__all__ = ["Handoff", "StreamingDataset"]
+__all__ = ["Handoff", "StackedBatch", "Stacks", "StreamingDataset"]
 
 # Samples of a block: enough that what is done once a block costs nothing beside them.
 MAX_BLOCK = 4096
@@ -61,10 +61,45 @@ class Handoff:
     Attributes:
         start: Where the first iteration begins.
         key: Under which name the loader announces later ones to workers that live on.
+        stacks: What is given out: None for single samples, else batches that torch's default
+            collate has not much to do with.
     """
 
     start: Start
     key: str
+    stacks: "Stacks | None" = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stacks:
+    """How a loader wants batches that are nearly collated: see `StackedBatch`.
+
+    Attributes:
+        batch_size: Samples of each.
+        drop_last: Whether to leave out a last one that has fewer.
+    """
+
+    batch_size: int
+    drop_last: bool
+
+
+class StackedBatch:
+    """A batch of samples by columns, as a loader hands it to its own collate.
+
+    Attributes:
+        size: Samples.
+        columns: See `ShardReader.take_stacked`. None: `samples` is all that is known.
+        samples: The samples, if there are no columns.
+    """
+
+    __slots__ = ("columns", "samples", "size")
+
+    def __init__(
+        self, size: int, columns: dict[str, Stack] | None, samples: list[Sample] | None = None
+    ) -> None:
+        self.size = size
+        self.columns = columns
+        self.samples = samples or []
 
 
 class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
@@ -296,7 +331,8 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
             # The next epoch's order, which takes seconds if there are many samples.
             upcoming = partial(_upcoming_recipe, weakref.ref(self), start.next_epoch(), world)
             self._orders.get().prepare(upcoming)
-        return _Samples.of(self._iterate(plan))
+        stacks = None if self._handoff is None else self._handoff.stacks
+        return _Samples.of(self._iterate(plan, stacks))
 
     def begin_epoch(self, is_over: Callable[[Start], bool]) -> Start:
         """Open the next epoch in the rank process, for a loader that hands it on to its workers.
@@ -351,12 +387,15 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         ticket = (info.seed - info.id, times, info.num_workers)
         return self._record.join(ticket, info.id, self.is_over)
 
-    def _iterate(self, plan: EpochPlan) -> Generator[Iterable[Any], None, None]:
+    def _iterate(
+        self, plan: EpochPlan, stacks: Stacks | None = None
+    ) -> Generator[Iterable[Any], None, None]:
         """Give out the samples of a plan by blocks, while the next shards are on their way."""
         runtime = self._runtime.get()
         prefetcher = self._look_ahead(plan)
         left = plan.num_samples  # What comes after them is padding.
-        batch_size, rest = self._config.order.batch_size, np.empty(0, np.int64)
+        batch_size = stacks.batch_size if stacks else self._config.order.batch_size
+        rest: NDArray[np.int64] = np.empty(0, np.int64)
         try:
             for start, stop in self._blocks(plan, runtime):
                 if not left:
@@ -376,12 +415,15 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
                         for batch in slots.reshape(-1, plan.batch_size)
                         if (batch >= 0).any()
                     )
-                elif self.batched:
+                elif self.batched or stacks:
                     ids = np.concatenate([rest, ids])
-                    whole = len(ids) if not left else len(ids) // batch_size * batch_size
+                    is_cut = left or (stacks is not None and stacks.drop_last)
+                    whole = len(ids) // batch_size * batch_size if is_cut else len(ids)
                     ids, rest = ids[:whole], ids[whole:]
-                    columns = runtime.take_columns(ids)
-                    yield _slices(columns, whole, batch_size)
+                    if stacks:
+                        yield _stack(runtime, ids, batch_size)
+                    else:
+                        yield _slices(runtime.take_columns(ids), whole, batch_size)
                 elif self._transforms() or self._has_decoders:
                     yield map(self.__getitem__, ids.tolist())
                 else:
@@ -455,6 +497,17 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         batches had `batch_size` samples, so that ranks agree on it whatever they have read.
         """
         return any(share.batch_size is not None for share in self._shares)
+
+    @property
+    def can_stack(self) -> bool:
+        """Whether a loader may ask for batches that are nearly collated.
+
+        A subclass that wants to see each sample, or the whole iteration, sees samples.
+        """
+        is_own = type(self).__iter__ is StreamingDataset.__iter__
+        return is_own and not (
+            self.batched or self.gives_lists or self._has_decoders or self._transforms()
+        )
 
     def _transforms(self) -> bool:
         """Whether a subclass wants to see each sample."""
@@ -624,6 +677,19 @@ def _slices(columns: Mapping[str, Column], size: int, step: int) -> Iterator[dic
     """Columns cut into batches."""
     for at in range(0, size, step):
         yield slice_columns(columns, at, min(at + step, size))
+
+
+def _stack(runtime: Runtime, ids: NDArray[np.int64], step: int) -> Iterator[StackedBatch]:
+    """Samples cut into batches for a loader."""
+    columns = runtime.take_stacked(ids)
+    samples = runtime.take(ids) if columns is None else []
+    for start in range(0, len(ids), step):
+        part = slice(start, start + step)
+        size = min(step, len(ids) - start)
+        if columns is None:
+            yield StackedBatch(size, None, samples[part])
+        else:
+            yield StackedBatch(size, {name: stack[part] for name, stack in columns.items()})
 
 
 def _upcoming_recipe(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from streaming.cache import CachePart, ShardCache
 from streaming.errors import ShardCorruptError
-from streaming.format.column import Column, merge_columns
+from streaming.format.column import Column, Pieces, Stack, merge_columns, merge_stacks
 from streaming.format.reader import Sample, ShardReader
 from streaming.spanner import Spanner
 from streaming.world import detect_worker
@@ -139,10 +139,24 @@ class Runtime:
         Raises:
             DataError: Their shards have different columns.
         """
-        parts, places = self._take_each(ids, "take_columns")
+        parts, places = self._take_each(ids, "take_parts")
         if places is None:
-            return dict(parts[0]) if parts else {}
+            return {
+                name: column.to_array() if isinstance(column, Pieces) else column
+                for name, column in (parts[0].items() if parts else ())
+            }
         return merge_columns(parts, places)
+
+    def take_stacked(self, ids: NDArray[np.int64]) -> dict[str, Stack] | None:
+        """The same as torch's default collate would see them; see `ShardReader.take_stacked`.
+
+        Returns:
+            None if that can't be told of all of their shards, or they differ.
+        """
+        parts, places = self._take_each(ids, "take_stacked")
+        if not parts or any(part is None for part in parts):
+            return None
+        return dict(parts[0]) if places is None else merge_stacks(parts, places)
 
     def reader(self, shard: int) -> ShardReader:
         """The open reader of a shard, which is brought here first if need be.
@@ -179,7 +193,7 @@ class Runtime:
         self.cache.close()
 
     def _take_each(
-        self, ids: NDArray[np.int64], method: Literal["take", "take_columns"]
+        self, ids: NDArray[np.int64], method: Literal["take", "take_parts", "take_stacked"]
     ) -> tuple[list[Any], NDArray[np.int64] | None]:
         """What each shard gives, and where the samples of one shard after another belong.
 

@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 from streaming.errors import DataError
 from streaming.util.importing import lazy
 
-__all__ = ["BytesColumn", "Column", "merge_columns", "slice_columns"]
+__all__ = [
+    "BytesColumn",
+    "Column",
+    "Pieces",
+    "Stack",
+    "merge_columns",
+    "merge_stacks",
+    "slice_columns",
+]
 
 
 class BytesColumn:
@@ -114,7 +122,9 @@ class BytesColumn:
         """Choose values by pyarrow, where a program has loaded it anyway: over twice as fast."""
         buffers = [None, arrow.py_buffer(offsets), arrow.py_buffer(buffer)]
         array = arrow.Array.from_buffers(arrow.large_binary(), len(offsets) - 1, buffers)
-        taken = array.take(arrow.array(places))
+        # Not `arrow.array(places)`, which imports pandas to see whether they are a series.
+        buffers = [None, arrow.py_buffer(np.ascontiguousarray(places, np.int64))]
+        taken = array.take(arrow.Array.from_buffers(arrow.int64(), len(places), buffers))
         _, ends, joined = taken.buffers()
         return cls(
             joined.to_pybytes() if joined is not None else b"",
@@ -183,7 +193,7 @@ class BytesColumn:
         Raises:
             MissingExtraError: pyarrow is not installed.
         """
-        arrow = lazy("pyarrow", "parquet")
+        arrow = sys.modules.get("pyarrow") or lazy("pyarrow", "parquet")
         kind = arrow.large_string() if self.is_text else arrow.large_binary()
         buffers = [None, arrow.py_buffer(self.offsets), arrow.py_buffer(self.buffer)]
         return arrow.Array.from_buffers(kind, len(self), buffers)
@@ -194,7 +204,77 @@ class BytesColumn:
         return array if type is None else array.cast(type)
 
 
+class Pieces:
+    """Large arrays of one type and shape, left where they lie until they are wanted.
+
+    So each is copied once, to where it belongs, however often the column is cut and put together.
+    Keeps the files in memory that it refers to.
+
+    Args:
+        views: Bytes that the arrays lie in.
+        which: In which of them, array by array, shape (n,).
+        starts: Where they begin there; the whole of each is known to be in it.
+        dtype: What an array is made of.
+        shape: Shape of an array, which is not empty.
+    """
+
+    __slots__ = ("dtype", "shape", "starts", "views", "which")
+
+    def __init__(
+        self,
+        views: Sequence[memoryview],
+        which: NDArray[np.intp],
+        starts: NDArray[np.int64],
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+    ) -> None:
+        self.views = views
+        self.which = which
+        self.starts = starts
+        self.dtype = dtype
+        self.shape = shape
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, at: slice) -> "Pieces":
+        return Pieces(self.views, self.which[at], self.starts[at], self.dtype, self.shape)
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        return iter(self.to_array())
+
+    @classmethod
+    def merge(cls, parts: Sequence["Pieces"], places: NDArray[np.int64]) -> "Pieces":
+        """Put columns of one type and shape together; as for `merge_columns`."""
+        firsts = np.cumsum([0, *(len(part.views) for part in parts)])
+        which, starts = np.empty_like(places), np.empty_like(places)
+        which[places] = np.concatenate(
+            [part.which + first for part, first in zip(parts, firsts, strict=False)]
+        )
+        starts[places] = np.concatenate([part.starts for part in parts])
+        views = [view for part in parts for view in part.views]
+        return cls(views, which, starts, parts[0].dtype, parts[0].shape)
+
+    def to_array(self, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Copy them.
+
+        Args:
+            out: Where to, contiguous, of shape (n, *shape). None makes an array.
+        """
+        array = np.empty((len(self), *self.shape), self.dtype) if out is None else out
+        if not len(self):
+            return array
+        target = array.reshape(-1).view(np.uint8).data
+        size = target.nbytes // len(self)
+        views, at = self.views, 0
+        for which, start in zip(self.which.tolist(), self.starts.tolist(), strict=True):
+            target[at : at + size] = views[which][start : start + size]
+            at += size
+        return array
+
+
 Column = NDArray[Any] | BytesColumn | list[Any]
+Stack = NDArray[Any] | Pieces | list[Any]
 
 
 def slice_columns(columns: Mapping[str, Column], start: int, stop: int) -> dict[str, Column]:
@@ -206,7 +286,7 @@ def slice_columns(columns: Mapping[str, Column], start: int, stop: int) -> dict[
 
 
 def merge_columns(
-    parts: Sequence[Mapping[str, Column]], places: NDArray[np.int64]
+    parts: Sequence[Mapping[str, Column | Pieces]], places: NDArray[np.int64]
 ) -> dict[str, Column]:
     """Put samples of several shards together.
 
@@ -231,25 +311,62 @@ def merge_columns(
     return {name: _merge([part[name] for part in parts], places) for name in names}
 
 
-def _merge(parts: Sequence[Column], places: NDArray[np.int64]) -> Column:
+def merge_stacks(
+    parts: Sequence[Mapping[str, Stack]], places: NDArray[np.int64]
+) -> dict[str, Stack] | None:
+    """The same for what `ShardReader.take_stacked` gives; None if they are not of one kind."""
+    merged: dict[str, Stack] = {}
+    for name in parts[0]:
+        if any(list(part) != list(parts[0]) for part in parts):
+            return None
+        stacks = [part[name] for part in parts]
+        found: Stack | None = _merge_alike(stacks, places)
+        if found is None and all(isinstance(stack, list) for stack in stacks):
+            found = _merge_values(stacks, places)
+        if found is None:
+            return None
+        merged[name] = found
+    return merged
+
+
+def _merge(parts: Sequence[Column | Pieces], places: NDArray[np.int64]) -> Column:
     first = parts[0]
-    if isinstance(first, np.ndarray):
-        like = (first.dtype, first.shape[1:])
-        arrays = [part for part in parts if isinstance(part, np.ndarray)]
-        if len(arrays) == len(parts) and {(x.dtype, x.shape[1:]) for x in arrays} == {like}:
-            merged = np.empty((len(places), *first.shape[1:]), first.dtype)
-            start = 0
-            for part in arrays:
-                merged[places[start : start + len(part)]] = part
-                start += len(part)
-            return merged
-    elif isinstance(first, BytesColumn):
+    if isinstance(first, BytesColumn):
         texts = [part for part in parts if isinstance(part, BytesColumn)]
         if len(texts) == len(parts) and len({part.is_text for part in texts}) == 1:
             order = np.empty_like(places)
             order[places] = np.arange(len(places))
             return BytesColumn.concatenate(texts).take(order)
-    values: list[Any] = [None] * len(places)
-    for place, value in zip(places.tolist(), (x for part in parts for x in part), strict=True):
-        values[place] = value
-    return values
+        return _merge_values(parts, places)
+    merged = _merge_alike(parts, places)
+    if merged is None:
+        return _merge_values(parts, places)
+    return merged.to_array() if isinstance(merged, Pieces) else merged
+
+
+def _merge_alike(
+    parts: Sequence[Column | Pieces], places: NDArray[np.int64]
+) -> NDArray[Any] | Pieces | None:
+    """Put arrays together; None if they are not of one type and shape."""
+    first = parts[0]
+    if isinstance(first, np.ndarray):
+        arrays = [part for part in parts if isinstance(part, np.ndarray)]
+        if len(arrays) < len(parts) or len({(x.dtype, x.shape[1:]) for x in arrays}) > 1:
+            return None
+        merged = np.empty((len(places), *first.shape[1:]), first.dtype)
+        start = 0
+        for part in arrays:
+            merged[places[start : start + len(part)]] = part
+            start += len(part)
+        return merged
+    pieces = [part for part in parts if isinstance(part, Pieces)]
+    if len(pieces) < len(parts) or len({(x.dtype, x.shape) for x in pieces}) > 1:
+        return None
+    return Pieces.merge(pieces, places)
+
+
+def _merge_values(parts: Sequence[Column | Pieces], places: NDArray[np.int64]) -> list[Any]:
+    values = [value for part in parts for value in part]
+    order = np.empty_like(places)
+    order[places] = np.arange(len(places))
+    return [values[place] for place in order.tolist()]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from streaming.array import Array
 from streaming.errors import ConfigError
-from streaming.format.column import Column
+from streaming.format.column import Column, Pieces, Stack
 from streaming.format.index import ShardInfo
 
 __all__ = ["Column", "Sample", "ShardReader"]
@@ -115,6 +115,19 @@ class ShardReader(Array, ABC):
             Numbers and arrays of one shape as an array with a row per sample, texts and bytes as
             BytesColumn, anything else as a list.
         """
+
+    def take_parts(self, offsets: NDArray[np.int64]) -> Mapping[str, Column | Pieces]:
+        """As `take_columns`, but large arrays may stay where they are until all is put together."""
+        return self.take_columns(offsets)
+
+    def take_stacked(self, offsets: NDArray[np.int64]) -> Mapping[str, Stack] | None:
+        """A block of samples as torch's default collate would see them, column by column.
+
+        Returns:
+            An array, or Pieces, where the collate would make one tensor of the values of `take`, of
+            the same type and shape; else the list of these values. None if a format can't tell.
+        """
+        return None
 
     @abstractmethod
     def get_item(self, idx: int) -> Sample:

@@ -109,12 +109,8 @@ class _BucketPool(Pool):
         samples: Sequence[Any],
         sizes: Sequence[Size] | None = None,
     ) -> None:
-        came: list[Entry] = []
-        try:
-            self._batcher.enter(self, tokens, samples, sizes, came)
-        finally:  # If some can't be taken in, the others are.
-            for entry in came:
-                self._take_in(entry)
+        for entry in self._batcher.enter(self, tokens, samples, sizes):
+            self._take_in(entry)
 
     def choose(self, ended: bool) -> Group | None:
         if self._full:

@@ -37,8 +37,12 @@ OversizePolicy: TypeAlias = Literal["raise", "drop", "alone", "split"]
 def default_size(sample: Sample) -> Size:
     """Tokens of a sample: the length of its `input_ids`."""
     ids = sample["input_ids"]
-    shape = getattr(ids, "shape", None)
-    return len(ids) if shape is None else int(shape[0])  # `len` of a tensor takes far longer.
+    if type(ids) is list:
+        return len(ids)
+    try:
+        return ids.shape[0]  # type: ignore[no-any-return]  # `len` of a tensor takes far longer.
+    except AttributeError:
+        return len(ids)
 
 
 def default_modality(sample: Sample) -> str:
@@ -86,6 +90,8 @@ def tokens_of(entries: Iterable[Entry]) -> list[Token]:
 
 class PackedGroup(Group):
     """A group that looks up what is known of its samples when it is asked."""
+
+    __slots__ = ("entries",)
 
     entries: Sequence[Entry]
 
@@ -209,37 +215,52 @@ class PackingBatcher(PoolBatcher):
         tokens: Iterable[Token],
         samples: Sequence[Sample],
         sizes: Sequence[Size] | None,
-        into: list[Entry],
-    ) -> None:
-        """Make entries of samples, and append those that may come in."""
-        if sizes is None:
-            is_own = type(self).sample_size is not PackingBatcher.sample_size
-            sizes = list(map(self.sample_size if is_own else self.size, samples))
-        modality, budgets = self.modality, self.budgets
-        is_plain = not budgets and self.budget_rule is None and self.round_to == 1
-        good = self.max_tokens if is_plain else 0  # Below this nothing needs a closer look.
-        errors = []
+    ) -> Iterator[Entry]:
+        """Make entries of samples: those that may come in.
+
+        Raises:
+            SampleError: Some may not. Behind the last entry.
+        """
+        sizes = list(map(self.measure, samples)) if sizes is None else sizes
+        modality, good = self.modality, self.unquestioned
+        refused: list[str] = []
         for token, sample, size in zip(tokens, samples, sizes, strict=False):
             entry = Entry(token, sample, size, modality and modality(sample))
-            if budgets:
-                entry.extras = tuple(budget.size(sample) for budget in budgets)
-            if size < good:
-                into.append(entry)
-                continue
-            excess = self._excess(entry)
-            if (
-                not excess
-                or self.oversize == "alone"
-                or (self.drops_late and self.oversize == "drop")
-            ):
-                into.append(entry)
-            elif not self.drops(pool, entry):
-                errors.append(f"sample {token}: {excess}" if token is not None else excess)
-        if errors:
+            if size < good or self.admits(pool, entry, refused):
+                yield entry
+        self.check(refused)
+
+    @property
+    def measure(self) -> SizeFunction:
+        """What a sample costs, by the shortest way."""
+        is_own = type(self).sample_size is not PackingBatcher.sample_size
+        return self.sample_size if is_own else self.size
+
+    @property
+    def unquestioned(self) -> Size:
+        """A sample below this size may always come in, and has no other sizes."""
+        is_plain = not self.budgets and self.budget_rule is None and self.round_to == 1
+        return self.max_tokens if is_plain else 0
+
+    def admits(self, pool: Pool, entry: Entry, refused: list[str]) -> bool:
+        """Measure the rest of an entry, and look closely. What can't come in by error is noted."""
+        if self.budgets:
+            entry.extras = tuple(budget.size(entry.sample) for budget in self.budgets)
+        excess = self._excess(entry)
+        if not excess or self.oversize == "alone" or (self.drops_late and self.oversize == "drop"):
+            return True
+        if not self.drops(pool, entry):
+            token = entry.token
+            refused.append(f"sample {token}: {excess}" if token is not None else excess)
+        return False
+
+    def check(self, refused: Sequence[str]) -> None:
+        """Raise what `admits` noted."""
+        if refused:
             raise SampleError(
-                f"{type(self).__name__} was given more than fits into a group: {'; '.join(errors)}."
-                f" Raise the budget, or choose with `oversize=` what becomes of such samples: "
-                f"'drop', 'alone' or 'split'."
+                f"{type(self).__name__} was given more than fits into a group: "
+                f"{'; '.join(refused)}. Raise the budget, or choose with `oversize=` what becomes "
+                f"of such samples: 'drop', 'alone' or 'split'."
             )
 
     def drops(self, pool: Pool, entry: Entry) -> bool:
@@ -307,6 +328,7 @@ class SizedPool(Pool):
     def __init__(self, batcher: PackingBatcher, pool_size: int) -> None:
         self.batcher = batcher
         self.pool_size = pool_size
+        self._measure, self._unquestioned = batcher.measure, batcher.unquestioned
         self.arrived: dict[Entry, None] = {}
         self.lanes: dict[Any, Lane] = {}
 
@@ -319,26 +341,37 @@ class SizedPool(Pool):
         samples: Sequence[Sample],
         sizes: Sequence[Size] | None = None,
     ) -> None:
-        came: list[Entry] = []
-        try:
-            self.batcher.enter(self, tokens, samples, sizes, came)
-        finally:  # If some can't be taken in, the others are.
-            for entry in came:
-                self.arrived[entry] = None
-                if entry.modality in self.lanes:
-                    lane = self.lanes[entry.modality]
-                else:
-                    lane = self.lanes[entry.modality] = Lane()
-                size = entry.size
-                place = bisect_right(lane.sizes, size)
-                lane.sizes.insert(place, size)
-                lane.entries.insert(place, entry)
+        # As `enter`, without a generator: often there is one sample to add.
+        batcher, arrived, lanes = self.batcher, self.arrived, self.lanes
+        modality, good = batcher.modality, self._unquestioned
+        measured = map(self._measure, samples) if sizes is None else sizes
+        refused: list[str] = []
+        for token, sample, size in zip(tokens, samples, measured):  # noqa: B905
+            kind = modality and modality(sample)
+            entry = Entry(token, sample, size, kind)
+            if size >= good and not batcher.admits(self, entry, refused):
+                continue
+            arrived[entry] = None
+            if kind not in lanes:
+                lanes[kind] = Lane()
+            lane = lanes[kind]
+            place = bisect_right(lane.sizes, size)
+            lane.sizes.insert(place, size)
+            lane.entries.insert(place, entry)
+        if refused:
+            batcher.check(refused)
 
     def choose(self, ended: bool) -> Group | None:
-        if not self.arrived or (len(self.arrived) < self.pool_size and not ended):
+        arrived = self.arrived
+        if not arrived or (not ended and len(arrived) < self.pool_size):
             return None
-        seed = next(iter(self.arrived))
-        return collect(self.gather(seed, self.lanes[seed.modality]))
+        seed = next(iter(arrived))
+        entries = self.gather(seed, self.lanes[seed.modality])
+        if len(entries) == 1:
+            group = PackedGroup((seed.sample,))
+            group.entries = entries
+            return group
+        return collect(entries)
 
     @abstractmethod
     def gather(self, seed: Entry, lane: Lane) -> list[Entry]:

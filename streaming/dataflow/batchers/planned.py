@@ -56,7 +56,7 @@ class _PlannedPool(Pool):
         samples: Sequence[Any],
         sizes: Sequence[Size] | None = None,
     ) -> None:
-        self._batcher.enter(self, tokens, samples, sizes, self._entries)
+        self._entries.extend(self._batcher.enter(self, tokens, samples, sizes))
 
     def choose(self, ended: bool) -> Group | None:
         if not self._groups and (ended or len(self._entries) == self._batcher.window):

@@ -101,6 +101,14 @@ class PoolPackingBatcher(PackingBatcher):
             return self.max_tokens // 2
         return self.max_tokens
 
+    @property
+    def alone(self) -> Size:
+        """From this size on the oldest is a group by itself: two would cost too much."""
+        if self.budget_rule is not None:
+            return self.long_threshold
+        halved = max(_LONG, self.budget(_LONG) // 2 + 1)
+        return min(self.long_threshold, self.max_tokens // 2 + 1, halved)
+
     def is_over(self, size: Size) -> bool:
         return self.row(size) > self.max_tokens  # The half budget makes a group alone, not over.
 
@@ -111,21 +119,30 @@ class _PoolPackingPool(SizedPool):
     def __init__(self, batcher: PoolPackingBatcher, pool_size: int) -> None:
         super().__init__(batcher, pool_size)
         self._cap = batcher.max_batch_size or pool_size
+        self._alone = batcher.alone
         self._find_next = self._search if batcher.budgets else self._find
 
     def gather(self, seed: Entry, lane: Lane) -> list[Entry]:
-        batcher = self.batcher
-        place, longest, group = lane.place(seed), seed.size, [seed]
-        del lane.sizes[place], lane.entries[place], self.arrived[seed]
-        budget = batcher.budget(longest)
-        if longest >= batcher.long_threshold or batcher.row(longest) >= budget:
+        sizes, entries = lane.sizes, lane.entries
+        longest, group = seed.size, [seed]
+        place = bisect_left(sizes, longest)
+        while entries[place] is not seed:
+            place += 1
+        del sizes[place], entries[place], self.arrived[seed]
+        if longest >= self._alone:
             return group
-        while lane.sizes and len(group) < self._cap:
+        batcher = self.batcher
+        budget = batcher.budget(longest)
+        if longest >= budget or (batcher.round_to > 1 and batcher.row(longest) >= budget):
+            return group
+        while sizes and len(group) < self._cap:
+            if (longest if longest >= sizes[0] else sizes[0]) * (len(group) + 1) > budget:
+                break  # Even the shortest costs too much.
             place = self._find_next(lane, longest, budget, group)
             if place < 0:
                 break
-            entry = lane.entries[place]
-            del lane.sizes[place], lane.entries[place], self.arrived[entry]
+            entry = entries[place]
+            del sizes[place], entries[place], self.arrived[entry]
             group.append(entry)
             if entry.size > longest:
                 longest = entry.size
@@ -142,8 +159,8 @@ class _PoolPackingPool(SizedPool):
         bound = longest if longest >= sizes[0] else sizes[0]
         if self.batcher.round_to > 1:
             bound = self.batcher.row(bound)
-        if bound * (len(group) + 1) > budget:
-            return -1
+            if bound * (len(group) + 1) > budget:
+                return -1
         if self.batcher.batching_strategy == "prefer_first":
             return lane.place(next(e for e in self.candidates(lane) if e.size <= bound))
         above = bisect_right(sizes, longest)

@@ -103,14 +103,14 @@ class PoolBatcher(SampleBatcher):
         source = iter(samples)
         if self.splits:
             source = (piece for sample in source for piece in self.pieces(sample))
-        pool = self.open()
+        pool, nameless = self.open(), repeat(None)
         ended = False
         while True:
             wanted = pool.want()
             if wanted and not ended:
                 came = list(islice(source, wanted))
                 ended = len(came) < wanted
-                pool.add(repeat(None), came)
+                pool.add(nameless, came)
             group = pool.choose(ended)
             if group is not None:
                 yield group

@@ -124,11 +124,7 @@ class _SequentialPool(Pool):
         samples: Sequence[Sample],
         sizes: Sequence[Size] | None = None,
     ) -> None:
-        came: list[Entry] = []
-        try:
-            self._batcher.enter(self, tokens, samples, sizes, came)
-        finally:  # If some can't be taken in, the others are.
-            self._queue.extend(came)
+        self._queue.extend(self._batcher.enter(self, tokens, samples, sizes))
 
     def choose(self, ended: bool) -> Group | None:
         batcher, group, skipped = self._batcher, self._group, self._skipped

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streaming.errors import SampleError
-from streaming.format.column import BytesColumn, Column
+from streaming.format.column import BytesColumn, Column, Pieces, Stack
 from streaming.format.mapping import Mapped
 from streaming.format.mds.encodings import Bytes, Encoding, Number, Str, Tensor
 
@@ -62,6 +62,16 @@ class Decoder(ABC):
 
     def column(self, source: Source, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Column:
         """The same as a column."""
+        return self.many(source, starts, stops)
+
+    def part(
+        self, source: Source, starts: NDArray[np.int64], stops: NDArray[np.int64]
+    ) -> Column | Pieces:
+        """The same as a column of which large arrays stay where they are."""
+        return self.column(source, starts, stops)
+
+    def stack(self, source: Source, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Stack:
+        """The same for a batch; see `ShardReader.take_stacked`."""
         return self.many(source, starts, stops)
 
 
@@ -153,6 +163,19 @@ class _Fixed(Decoder):
             raise SampleError("a bool is one byte, 0 or 1, but there are others")
         return block.view(self._dtype).reshape(len(starts), *self._shape)
 
+    def part(
+        self, source: Source, starts: NDArray[np.int64], stops: NDArray[np.int64]
+    ) -> NDArray[Any] | Pieces:
+        if self._size <= _SMALL_ARRAY or self._dtype.kind == "b":
+            return self.column(source, starts, stops)
+        which: NDArray[np.intp] = np.zeros(len(starts), np.intp)
+        return Pieces([source.view], which, starts, self._dtype, self._shape)
+
+    def stack(self, source: Source, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Stack:
+        if self._dtype.kind not in "biufc":
+            return self.many(source, starts, stops)
+        return self.part(source, starts, stops)
+
 
 class _Number(_Fixed):
     def __init__(self, encoding: Number) -> None:
@@ -164,6 +187,11 @@ class _Number(_Fixed):
     ) -> list[Any]:
         values = self.column(source, starts, stops)
         return values.tolist() if self._plain else list(values)
+
+    def stack(self, source: Source, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Stack:
+        if self._dtype == np.uint64:  # Of scalars of this type torch makes no tensor.
+            return self.many(source, starts, stops)
+        return super().stack(source, starts, stops)
 
 
 class _Array(_Fixed):

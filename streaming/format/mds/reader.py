@@ -4,6 +4,7 @@ import operator
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -18,7 +19,7 @@ from streaming.errors import (
     UnknownNameError,
     UnsafeTypeError,
 )
-from streaming.format.column import Column
+from streaming.format.column import Column, Pieces, Stack
 from streaming.format.index import ShardInfo
 from streaming.format.mapping import map_file
 from streaming.format.mds.decoders import Decoder, Source, make_decoder
@@ -157,11 +158,21 @@ class MDSReader(ShardReader):
         return plan.rows(plan.names, columns)
 
     def take_columns(self, offsets: Ints) -> Mapping[str, Column]:
+        return self._take_each(offsets, attrgetter("column"))
+
+    def take_parts(self, offsets: Ints) -> Mapping[str, Column | Pieces]:
+        return self._take_each(offsets, attrgetter("part"))
+
+    def take_stacked(self, offsets: Ints) -> Mapping[str, Stack]:
+        return self._take_each(offsets, attrgetter("stack"))
+
+    def _take_each(self, offsets: Ints, method: Callable[[Decoder], Any]) -> dict[str, Any]:
+        """What a method of their decoders makes of the columns."""
         plan, source, places = self._plan, self._source, self._place(offsets)
         try:
             spans = plan.spans(source, *self._range(places))
             columns = [
-                wanted[0].column(source, *span)
+                method(wanted[0])(source, *span)
                 for wanted, span in zip(plan.wanted, spans, strict=True)
             ]
         except Exception:

@@ -15,6 +15,7 @@ from hypothesis.extra import numpy as st_numpy
 
 from streaming.errors import ConfigError, SampleError, ShardCorruptError, UnknownNameError
 from streaming.format import BytesColumn, Sample, open_reader
+from streaming.format.column import Pieces
 from streaming.format.mds import MDSWriter
 from streaming.format.mds.encodings import encodings
 from streaming.format.mds.reader import _FEW
@@ -176,6 +177,25 @@ def test_block_single_and_column_give_the_same(
     assert block == comparable([reader.get_item(place) for place in places.tolist()])
     assert block == comparable([reader.decode_sample(reader.read_raw(i)) for i in places.tolist()])
     assert as_arrays(rows_of(reader.take_columns(places))) == as_arrays(reader.take(places))
+    check_stacked(reader, places)
+
+
+def check_stacked(reader: Any, places: Any) -> None:
+    """Each stack is what torch's default collate makes one tensor of, or the values themselves."""
+    torch_data = pytest.importorskip("torch.utils.data")
+    rows, stacks = reader.take(places), reader.take_stacked(places)
+    assert list(stacks) == list(rows[0])
+    for name, stack in stacks.items():
+        values = [row[name] for row in rows]
+        if isinstance(stack, list):
+            assert comparable([{name: value} for value in stack]) == comparable(
+                [{name: value} for value in values]
+            )
+            continue
+        array = stack.to_array() if isinstance(stack, Pieces) else stack
+        expected = torch_data.default_collate(values)
+        assert (array.dtype, array.shape) == (expected.numpy().dtype, tuple(expected.shape))
+        assert np.array_equal(array, expected.numpy(), equal_nan=array.dtype.kind in "fc")
 
 
 @pytest.mark.parametrize("names", [["a"], ["b", "d"], ["c"], []])
@@ -207,7 +227,7 @@ def test_sizes_that_do_not_add_up_are_found_in_a_block_and_alone(tmp_path: Path)
         reader = open_reader(info, [path])
         with pytest.raises(ShardCorruptError, match=r"sample 3 of .*shard\.00000\.mds"):
             reader.get_item(3)
-        for take in (reader.take, reader.take_columns):
+        for take in (reader.take, reader.take_columns, reader.take_parts, reader.take_stacked):
             with pytest.raises(ShardCorruptError, match=r"sample 3 of .*shard\.00000\.mds"):
                 take(np.arange(MANY) % 5)
 
