@@ -10,7 +10,7 @@ TORCH := torch==2.13.0
 # Two processes are the fastest on two cores, and tests of the node cache start their own.
 PYTEST := $(RUN) -m pytest --numprocesses 2
 
-.PHONY: demo test test-all lint format bench venv clean
+.PHONY: demo test test-all soak lint format bench venv clean
 .DEFAULT_GOAL := test
 
 demo: $(READY)                 ## Write, stream, train, interrupt, resume: the whole library in a minute
@@ -21,6 +21,9 @@ test: $(READY)                 ## All tests but the slow ones
 
 test-all: $(READY)             ## All tests
 	$(PYTEST)
+
+soak: $(READY)                 ## Ten minutes of kills, full disks and damage on one cache
+	$(RUN) -W ignore regression/soak/run.py
 
 lint: $(READY)                 ## Form, types
 	$(RUN) -m ruff check .

@@ -1,21 +1,24 @@
 """The shards of a dataset on this node: get them here, keep them, drop them."""
 
 import logging
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streaming.errors import ShardCorruptError
+from streaming.errors import CacheError, ShardCorruptError
 from streaming.format import open_reader
 from streaming.format.reader import ShardReader
+from streaming.shared.counts import Counts
 from streaming.shared.directory import CacheDirectory, DirectoryState, state_errors
 from streaming.shared.files import Identity, Source
 from streaming.shared.room import Room, evict
 from streaming.shared.shelf import CachePart, Place, Shelf
-from streaming.shared.source import obtain_index
+from streaming.shared.source import check_unchanged, obtain_index, restore_origin
+from streaming.storage.download import retries_of_thread
 
 __all__ = ["CacheDirectory", "CachePart", "ShardCache", "Source", "obtain_index"]
 
@@ -41,6 +44,7 @@ class ShardCache:
             ones, may take. None: any. If nothing can be removed for a shard that is needed now,
             the limit is exceeded rather than to wait for ever.
         allow_unsafe_types: Let readers decode columns whose decoding runs code from the data.
+        counts: Counts what is done, beside the counters of each directory.
 
     Raises:
         CacheLimitError: `limit` is below what the largest shard takes while it is prepared.
@@ -52,13 +56,16 @@ class ShardCache:
         limit: int | None = None,
         *,
         allow_unsafe_types: bool = False,
+        counts: Counts | None = None,
     ) -> None:
         self._shelf = Shelf(parts)
-        self._room = Room(self._shelf, limit)
+        self._counts = counts or Counts()
+        self._room = Room(self._shelf, limit, self._counts)
         self._allow_unsafe_types = allow_unsafe_types
         self._seen = np.zeros(len(self._shelf), np.bool_)  # whole when this process last looked
         self._opened: dict[int, Identity] = {}
         self._refreshed: set[int] = set()
+        self._unread: set[int] = set()  # made by this process, and not opened since
 
     def __len__(self) -> int:
         return len(self._shelf)
@@ -74,6 +81,7 @@ class ShardCache:
     def close(self) -> None:
         """Give back the leases. Shards that threads are preparing are finished all the same."""
         self._shelf.close()
+        self._counts.close()
 
     def is_present(self, shard: int) -> bool:
         """Whether a shard is here and whole. Looks at the files on first asking only."""
@@ -160,6 +168,17 @@ class ShardCache:
                 self._make(place, state, anew=True)
         return True
 
+    def begin_epoch(self) -> None:
+        """Say that all shards are to be read again: those that were read last can go last."""
+        self._room.begin()
+
+    def note_wait(self, shard: int, seconds: float) -> None:
+        """Count that a reader stood still for a shard."""
+        self._counts.add_wait(seconds)
+        state = self._shelf.open_state(self._shelf.find(shard).part)
+        if state is not None:
+            state.counts.add_wait(seconds)
+
     def touch(self, shard: int) -> None:
         """Note that a shard is in use, so that others go first."""
         self._shelf.touch(shard)
@@ -200,7 +219,7 @@ class ShardCache:
     def _hold(self, place: Place) -> Iterator[DirectoryState]:
         """Hold the lock of a shard: nobody else changes its files."""
         place.files.check_can_make()  # Before a state is opened that nobody has a use for.
-        state = self._shelf.state(place.part)
+        state = self._current_state(place.part)
         lock = state.lock(place.local)
         with state_errors(place.part.directory.path):
             lock.acquire()
@@ -209,16 +228,42 @@ class ShardCache:
         finally:
             lock.release()
 
+    def _current_state(self, part: CachePart) -> DirectoryState:
+        """The state of a directory, which is made anew if something has removed or moved it."""
+        state = self._shelf.state(part)
+        with state_errors(part.directory.path):
+            if state.is_current():
+                return state
+        logger.warning(
+            "The cache in %s was removed or moved under this run. It is made anew, and what is "
+            "missing is fetched again.",
+            part.directory.path,
+        )
+        self._shelf.renew(part)
+        state = self._shelf.state(part)
+        restore_origin(part.directory, part.source)
+        return state
+
+    def _count(self, place: Place, **amounts: int) -> None:
+        self._counts.add(**amounts)
+        state = self._shelf.open_state(place.part)
+        if state is not None:
+            state.counts.add(**amounts)
+
     def _open(self, place: Place, columns: Sequence[str] | None) -> ShardReader:
         if self.limit is not None and place.part.can_make:
-            self._shelf.state(place.part).touch(place.local)
+            with suppress(CacheError):  # Read-only: nothing is evicted there, if all is whole.
+                self._shelf.state(place.part).touch(place.local)
         try:
             return self._read(place, columns)
         except FileNotFoundError:
             pass  # It never came, or was removed a moment ago.
+        begun = time.monotonic()
         with self._hold(place) as state:
             self._prepare(place, state, ahead=False)
-            return self._read(place, columns)
+            reader = self._read(place, columns)
+        self.note_wait(place.shard, time.monotonic() - begun)
+        return reader
 
     def _read(self, place: Place, columns: Sequence[str] | None) -> ShardReader:
         files, identity = place.files, place.files.identity()
@@ -227,9 +272,14 @@ class ShardCache:
             raise FileNotFoundError(files.raw_paths[-1])
         self._opened[place.shard] = identity
         wanted = place.part.columns if columns is None else columns
-        return open_reader(
+        reader = open_reader(
             files.info, files.raw_paths, wanted, allow_unsafe_types=self._allow_unsafe_types
         )
+        if place.shard in self._unread:
+            self._unread.discard(place.shard)  # It was counted when it was missing.
+        else:
+            self._count(place, hits=1)
+        return reader
 
     def _prepare(self, place: Place, state: DirectoryState, ahead: bool) -> bool:
         """Bring a held shard here, if it still is not."""
@@ -245,12 +295,24 @@ class ShardCache:
         """Make the files of a held shard."""
         files = place.files
         logger.debug("Preparing shard %d, %s.", place.shard, files.raw_paths[-1])
+        self._check_source(place)
+        retries, fetched = retries_of_thread(), 0
         try:
             claims = state.claims(place.local, keep_zip=place.part.keep_zip)
-            files.make(claims, anew=anew)
+            fetched = files.make(claims, anew=anew)
             if not place.part.keep_zip and state.is_own(place.local, "zip"):
                 files.drop(files.zip_paths)
         finally:
             state.record(place.local, files)
+            retries = retries_of_thread() - retries
+            self._count(place, fetched_bytes=fetched, retries=retries)
+        self._count(place, **({"repairs": 1} if anew else {"misses": 1}))
+        self._unread.add(place.shard)
         state.touch(place.local)
         self._seen[place.shard] = True
+
+    def _check_source(self, place: Place) -> None:
+        """Before more is fetched, see that it is of the dataset that is here."""
+        part = place.part
+        if part.source is not None:
+            check_unchanged(part.directory, part.source)

@@ -72,7 +72,7 @@ class StreamingDataLoader(DataLoader[Any]):
                 self.batch_size,
             )
         stacks = Stacks(self.batch_size or 1, self.drop_last) if self._can_stack(dataset) else None
-        with dataset.handing_over(Handoff(self._start, self._key, stacks)):
+        with dataset.handing_over(Handoff(self._start, self._key, self.persistent_workers, stacks)):
             batches = self._make_iterator(stacks is not None)
         return self._count(batches)
 

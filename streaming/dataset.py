@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import logging
 import os
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +33,8 @@ from streaming.plan import EpochPlan, OrderSpec, Position, arrange, build_plan
 from streaming.prefetch import LookAhead, Prefetcher, default_threads
 from streaming.runtime import PerProcess, Runtime, checked_ids
 from streaming.sampling import describe_shares
-from streaming.shared.directory import state_path
+from streaming.shared.counts import CountsFolder, Stats
+from streaming.shared.directory import holders_of, state_path
 from streaming.shared.epoch import EpochRecord, RunDirectory, Start
 from streaming.shared.ids import Materialised, temporary_orders
 from streaming.shared.orphans import end_with_parent
@@ -40,9 +42,12 @@ from streaming.spanner import Spanner
 from streaming.state import check_state, dump_state, parse_state
 from streaming.stream import Stream, make_streams, weigh_streams
 from streaming.table import ShardTable
+from streaming.util.pretty import prettify_dec_bytes
 from streaming.world import World
 
 __all__ = ["Handoff", "StackedBatch", "Stacks", "StreamingDataset"]
+
+logger = logging.getLogger(__name__)
 
 # Samples of a block: enough that what is done once a block costs nothing beside them.
 MAX_BLOCK = 4096
@@ -61,12 +66,14 @@ class Handoff:
     Attributes:
         start: Where the first iteration begins.
         key: Under which name the loader announces later ones to workers that live on.
+        is_persistent: Whether workers live on.
         stacks: What is given out: None for single samples, else batches that torch's default
             collate has not much to do with.
     """
 
     start: Start
     key: str
+    is_persistent: bool = False
     stacks: "Stacks | None" = None
 
 
@@ -244,6 +251,8 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
             self.streams, self.samples_per_stream, self._config.epoch_size, shuffle_seed
         )
         self.length = len(self)
+        self._run: RunDirectory | None = RunDirectory()
+        self._counting = CountsFolder(self._run.path)
         # Not a method of ours: a cycle of references would keep leases until the next collection.
         self._runtime = PerProcess(
             partial(
@@ -254,12 +263,12 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
                 ranks_per_node=self._world.ranks_per_node,
                 allow_unsafe_types=allow_unsafe_types,
                 decoders=decoders,
+                counts=self._counting,
             )
         )
         self._orders = PerProcess(partial(_make_orders, self._parts[0].directory.path))
         self._iterations = PerProcess(itertools.count)
         self._handoff: Handoff | None = None
-        self._run: RunDirectory | None = RunDirectory()
         self._record = EpochRecord.create(self._run.path)
         self._owner = os.getpid()
 
@@ -309,6 +318,16 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         """
         return self._runtime.get().take_columns(checked_ids(sample_ids, self.size))
 
+    def stats(self) -> Stats:
+        """What the caches of this dataset object have done: of this rank, with all its workers.
+
+        Numbers since the object was made. Cheap enough to be asked for after each batch.
+        """
+        self._own_record()
+        directories = {part.directory.path for part in self._parts if part.can_make}
+        holders = itertools.chain.from_iterable(map(holders_of, sorted(directories)))
+        return Stats.of(self._counting.gather(), tuple(holders))
+
     # --- Iterating ----------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
@@ -332,7 +351,10 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
             upcoming = partial(_upcoming_recipe, weakref.ref(self), start.next_epoch(), world)
             self._orders.get().prepare(upcoming)
         stacks = None if self._handoff is None else self._handoff.stacks
-        return _Samples.of(self._iterate(plan, stacks))
+        following = None
+        if get_worker_info() is None or (self._handoff is not None and self._handoff.is_persistent):
+            following = partial(_first_shards, weakref.ref(self), start.next_epoch(), world)
+        return _Samples.of(self._iterate(plan, stacks, following))
 
     def begin_epoch(self, is_over: Callable[[Start], bool]) -> Start:
         """Open the next epoch in the rank process, for a loader that hands it on to its workers.
@@ -388,10 +410,20 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         return self._record.join(ticket, info.id, self.is_over)
 
     def _iterate(
-        self, plan: EpochPlan, stacks: Stacks | None = None
+        self,
+        plan: EpochPlan,
+        stacks: Stacks | None = None,
+        upcoming: Callable[[], Sequence[int]] | None = None,
     ) -> Generator[Iterable[Any], None, None]:
-        """Give out the samples of a plan by blocks, while the next shards are on their way."""
-        runtime = self._runtime.get()
+        """Give out the samples of a plan by blocks, while the next shards are on their way.
+
+        Args:
+            plan: Of this process.
+            stacks: What is given out, if not single samples.
+            upcoming: Gives the first shards of the epoch after it, if this process goes on.
+        """
+        runtime, before = self._runtime.get(), Stats.of(self._counting.gather())
+        runtime.let_finish(None)
         prefetcher = self._look_ahead(plan)
         left = plan.num_samples  # What comes after them is padding.
         batch_size = stacks.batch_size if stacks else self._config.order.batch_size
@@ -428,8 +460,31 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
                     yield map(self.__getitem__, ids.tolist())
                 else:
                     yield runtime.take(ids)
-        finally:
+            self._log_epoch(before)
+            runtime.let_finish(prefetcher, upcoming)
+        except BaseException:
             prefetcher.close()
+            raise
+
+    def _log_epoch(self, before: Stats) -> None:
+        """Say once an epoch and rank what the cache has done, in the first to be through."""
+        info = get_worker_info()
+        if info is not None and info.id:
+            return
+        done = Stats.of(self._counting.gather()).since(before)
+        logger.info(
+            "Rank %d, epoch read: %d shards were here and %d were not; %s fetched with %d retries, "
+            "%s evicted; %.1f s of waiting (half of the waits under %.3f s, 99 %% under %.3f s).",
+            self._world.rank,
+            done.hits,
+            done.misses,
+            prettify_dec_bytes(done.fetched_bytes, digits=3),
+            done.retries,
+            prettify_dec_bytes(done.evicted_bytes, digits=3),
+            done.wait_seconds,
+            done.wait_p50,
+            done.wait_p99,
+        )
 
     def _take_list(self, ids: NDArray[np.int64], runtime: Runtime) -> Any:
         """The samples of a batch."""
@@ -585,6 +640,7 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
             run = RunDirectory()
             self._record = self._record.copy_to(run.path)
             self._run, self._owner = run, os.getpid()
+            self._counting.run = run.path
         return self._record
 
     def _order(self, start: Start) -> OrderSpec:
@@ -698,6 +754,18 @@ def _upcoming_recipe(
     """The table of ids that an epoch will need. Does not keep the dataset alive."""
     found = dataset()
     return None if found is None else found._plan(start, world).recipe
+
+
+def _first_shards(
+    dataset: "weakref.ref[StreamingDataset]", start: Start, world: World
+) -> Sequence[int]:
+    """The first shards that an epoch will need, as far as this process looks ahead."""
+    found = dataset()
+    if found is None:
+        return ()
+    plan, ahead = found._plan(start, world), found._ahead
+    del found  # It may go while the table of ids is waited for.
+    return plan.shards(0, len(plan), ahead)
 
 
 def _choose_runtime(cache: str, parts: Sequence[CachePart]) -> type[Runtime]:

@@ -5,11 +5,7 @@ read through a cache: each range is a request.
 """
 
 import itertools
-import os
-import shutil
-import tempfile
 import threading
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -41,6 +37,8 @@ from streaming.format.reader import Sample
 from streaming.format.text.table import RecordTable
 from streaming.hashing import get_hash
 from streaming.runtime import PerProcess, Runtime, checked_ids
+from streaming.shared.counts import CountsFolder
+from streaming.shared.epoch import RunDirectory
 from streaming.stream import StreamSource
 
 __all__ = ["DirectDataset", "DirectRuntime"]
@@ -70,6 +68,7 @@ class DirectRuntime(Runtime):
         limit: Bytes that may stay at hand; None: `LIMIT`.
         allow_unsafe_types: Whether columns may be read whose decoding runs code from the data.
         decoders: Functions that make values of the stored bytes of some columns, by column.
+        counts: Has no effect: there is no cache.
     """
 
     def __init__(
@@ -81,6 +80,7 @@ class DirectRuntime(Runtime):
         ranks_per_node: int = 1,
         allow_unsafe_types: bool = False,
         decoders: Mapping[str, Callable[[bytes], Any]] | None = None,
+        counts: CountsFolder | None = None,
     ) -> None:
         super().__init__(
             [], samples_per_shard, allow_unsafe_types=allow_unsafe_types, decoders=decoders
@@ -91,9 +91,8 @@ class DirectRuntime(Runtime):
         self._allows_unsafe = allow_unsafe_types
         self._most = LIMIT if limit is None else limit
         self._shards: OrderedDict[int, _Shard] = OrderedDict()
-        self._directory = tempfile.mkdtemp(prefix="streaming-direct-")
+        self._run = RunDirectory()
         self._numbers = itertools.count()
-        self._remove = weakref.finalize(self, _remove, self._directory, os.getpid())
 
     def get(self, sample_id: int) -> Sample:
         """One sample.
@@ -111,7 +110,7 @@ class DirectRuntime(Runtime):
         """Drop everything that is here. The runtime is of no more use."""
         with self._lock:
             self._shards.clear()
-        self._remove()
+        self._run.close()
 
     def _take_each(
         self, ids: NDArray[np.int64], method: Literal["take", "take_parts", "take_stacked"]
@@ -163,7 +162,7 @@ class DirectRuntime(Runtime):
         if not isinstance(source, StreamSource):
             raise ConfigError("Shards can't be read directly without a remote to read from.")
         kind = _RangedShard if _has_ranges(info) else _WholeShard
-        shard = kind(info, source, Path(self._directory, f"{number}-{next(self._numbers)}"))
+        shard = kind(info, source, Path(self._run.path, f"{number}-{next(self._numbers)}"))
         columns, unsafe = self._parts[part].columns, self._allows_unsafe
         shard.reader = open_reader(info, shard.paths, columns, allow_unsafe_types=unsafe)
         if self._decoders:
@@ -369,11 +368,6 @@ class _RangedShard(_Shard):
         with self._lock:
             self.num_bytes += len(data)
         return data
-
-
-def _remove(directory: str, pid: int) -> None:
-    if os.getpid() == pid:  # A forked child that drops its copy has no right to.
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _has_ranges(info: ShardInfo) -> bool:

@@ -3,6 +3,7 @@
 import atexit
 import heapq
 import itertools
+import logging
 import os
 import threading
 import time
@@ -15,8 +16,11 @@ from typing import NoReturn, Protocol
 
 from streaming.cache import ShardCache
 from streaming.errors import CacheError, StreamingError, WorkerError
+from streaming.pace import Pace
 
 __all__ = ["LookAhead", "Prefetcher", "default_threads"]
+
+logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 5.0  # How long to wait for downloads that are under way when all else has ended.
 
@@ -50,10 +54,13 @@ class Prefetcher:
     Made, advanced, waited for and closed by one thread. It has no threads until a shard is missing,
     and ends them in `close`, when it is garbage, or when the interpreter exits.
 
+    Under a limit it looks only as far ahead as the observed rates ask for: what lies here too early
+    takes the room of what will be read again.
+
     Args:
         cache: Where the shards are brought to.
         plan: Which shards are needed when.
-        predownload: How many slots to look ahead.
+        predownload: How many slots to look ahead at most.
         threads: How many shards to fetch at a time; None: `default_threads()`.
     """
 
@@ -61,14 +68,15 @@ class Prefetcher:
         self, cache: ShardCache, plan: LookAhead, *, predownload: int, threads: int | None = None
     ) -> None:
         self._cache = cache
+        cache.begin_epoch()
         self._plan = plan
-        self._predownload = max(predownload, 0)
-        self._step = max(1, self._predownload // 8)
+        self._pace = Pace(max(predownload, 0))
+        self._step = max(1, self._pace.most // 8)
         self._size = len(plan)
         self._seen = 0  # the slot up to which shards are known
         self._window: deque[tuple[int, Sequence[int]]] = deque()  # (end slot, shards)
         self._jobs: dict[int, _Job] = {}
-        self._crew = _Crew(cache.prepare, threads or default_threads())
+        self._crew = _Crew(self._timed(cache, self._pace), threads or default_threads())
         self._finalizer = weakref.finalize(self, self._crew.stop)
 
     def __reduce__(self) -> NoReturn:
@@ -82,7 +90,8 @@ class Prefetcher:
         while self._window and self._window[0][0] <= slot:
             self._window.popleft()
             is_moved = True
-        target = min(slot + self._predownload, self._size)
+        self._pace.moved(slot, time.monotonic())
+        target = min(slot + self._ahead(), self._size)
         start = max(self._seen, slot)
         if target - start >= self._step or self._seen < target == self._size:
             new = self._plan.shards(start, target - start, target)
@@ -111,7 +120,11 @@ class Prefetcher:
         if not needed:
             return
         jobs = {shard: self._submit(shard, is_urgent=True) for shard in needed}
+        begun = time.monotonic()
         wait([job.future for job in jobs.values()], return_when=FIRST_EXCEPTION)
+        waited = time.monotonic() - begun
+        self._pace.waited(waited)
+        self._cache.note_wait(next(iter(needed)), waited)
         for shard, job in jobs.items():
             if job.future.done():
                 self._jobs.pop(shard, None)
@@ -128,6 +141,38 @@ class Prefetcher:
         self._jobs.clear()
         self._cache.pin([])
         self._crew.join(timeout)
+
+    def finish(self, upcoming: Callable[[], Sequence[int]] | None = None) -> None:
+        """End when all has been read, but go on with what comes next meanwhile.
+
+        Args:
+            upcoming: Gives the shards that are needed first after this iteration, in order; called
+                in a thread. None: nothing comes next.
+        """
+        self._jobs.clear()
+        self._cache.pin([])
+        if upcoming is None or self._cache.is_inert():
+            self.close()
+            return
+        self._crew.end_with(upcoming, self._cache)
+
+    @staticmethod
+    def _timed(cache: ShardCache, pace: Pace) -> Callable[..., bool]:
+        """What prepares shards; not a method, or the threads would keep the prefetcher alive."""
+
+        def prepare(shard: int, *, ahead: bool) -> bool:
+            begun = time.monotonic()
+            is_here = cache.prepare(shard, ahead=ahead)
+            pace.brought(time.monotonic() - begun)
+            return is_here
+
+        return prepare
+
+    def _ahead(self) -> int:
+        """Slots to look ahead now."""
+        if self._cache.limit is None:
+            return self._pace.most
+        return self._pace.ahead(self._crew.rounds(len(self._jobs)))
 
     def _is_at_work_on(self, shard: int) -> bool:
         job = self._jobs.get(shard)
@@ -161,6 +206,7 @@ class _Job:
     shard: int
     is_urgent: bool = False
     is_begun: bool = False
+    action: Callable[[], bool] | None = None  # in place of preparing the shard
     future: Future[bool] = field(default_factory=Future)
 
     @property
@@ -199,6 +245,7 @@ class _Crew:
         self._threads: list[threading.Thread] = []
         self._idle = 0
         self._is_stopped = False
+        self._is_finishing = False  # to be stopped when nothing is left in line
         self._pid = os.getpid()
 
     def submit(self, job: _Job) -> None:
@@ -231,6 +278,31 @@ class _Crew:
                 self._cancel(self._line.pop()[-1])
             self._changed.notify_all()
 
+    def rounds(self, jobs: int) -> int:
+        """How many jobs a thread has to do of so many."""
+        return -(-max(jobs, 1) // self._size)
+
+    def end_with(self, upcoming: Callable[[], Sequence[int]], cache: ShardCache) -> None:
+        """Bring what comes next, and end the threads then. Begins nothing if there is nothing."""
+        job = _Job(-1)
+        job.future.add_done_callback(lambda _: self._finish())
+
+        def look() -> bool:
+            shards = upcoming()
+            if cache.limit is not None:
+                cache.pin(shards)
+            for shard in cache.absent(shards):
+                self.submit(_Job(shard))
+            return True
+
+        job.action = look
+        self.submit(job)
+
+    def _finish(self) -> None:
+        with self._changed:
+            self._is_finishing = True
+            self._changed.notify_all()
+
     def join(self, timeout: float) -> None:
         """Wait for the threads to end, at most so many seconds."""
         deadline = time.monotonic() + timeout
@@ -240,8 +312,11 @@ class _Crew:
     def _run(self) -> None:
         while (job := self._next()) is not None:
             try:
-                job.future.set_result(self._prepare(job.shard, ahead=True))
-            except BaseException as error:  # noqa: BLE001 Raised again by whoever waits for the job.
+                job.future.set_result(
+                    job.action() if job.action else self._prepare(job.shard, ahead=True)
+                )
+            except BaseException as error:
+                logger.debug("Shard %d could not be prepared.", job.shard, exc_info=error)
                 job.future.set_exception(error)
             del job  # An idle thread keeps no job, and no error with its frames.
 
@@ -254,6 +329,10 @@ class _Crew:
                     if not job.is_begun and not job.future.cancelled():
                         job.is_begun = job.future.set_running_or_notify_cancel()
                         return job
+                if self._is_finishing:
+                    self._is_stopped = True
+                    self._changed.notify_all()
+                    return None
                 self._idle += 1
                 self._changed.wait()
                 self._idle -= 1

@@ -18,6 +18,8 @@ from streaming.cache import CachePart, ShardCache
 from streaming.errors import ShardCorruptError
 from streaming.format.column import Column, Pieces, Stack, merge_columns, merge_stacks
 from streaming.format.reader import Sample, ShardReader
+from streaming.prefetch import Prefetcher
+from streaming.shared.counts import CountsFolder
 from streaming.spanner import Spanner
 from streaming.world import detect_worker
 
@@ -84,6 +86,7 @@ class Runtime:
         ranks_per_node: Ranks that read from the same cache, each with as many workers as this one.
         allow_unsafe_types: Whether columns may be read whose decoding runs code from the data.
         decoders: Functions that make values of the stored bytes of some columns, by column.
+        counts: Where what the cache does is counted; None: nowhere.
     """
 
     def __init__(
@@ -95,13 +98,20 @@ class Runtime:
         ranks_per_node: int = 1,
         allow_unsafe_types: bool = False,
         decoders: Mapping[str, Callable[[bytes], Any]] | None = None,
+        counts: CountsFolder | None = None,
     ) -> None:
-        self.cache = ShardCache(parts, limit, allow_unsafe_types=allow_unsafe_types)
+        self.cache = ShardCache(
+            parts,
+            limit,
+            allow_unsafe_types=allow_unsafe_types,
+            counts=None if counts is None else counts.open(),
+        )
         self._touch = self.cache.touch
         self.spanner = Spanner(samples_per_shard)
         self._readers: OrderedDict[int, ShardReader] = OrderedDict()
         self._lock = threading.Lock()
         self._decoders = decoders or {}
+        self._finishing: Prefetcher | None = None
         self._max_readers = MAX_READERS
         if limit is not None:
             processes = ranks_per_node * max(1, detect_worker()[0])
@@ -186,10 +196,26 @@ class Runtime:
         with self._lock:
             self._readers.pop(shard, None)
 
+    def let_finish(
+        self, prefetcher: Prefetcher | None, upcoming: Callable[[], Sequence[int]] | None = None
+    ) -> None:
+        """Let an iteration that is over bring what comes next, until another takes its place.
+
+        Args:
+            prefetcher: Of the iteration; None: end what there was before.
+            upcoming: As for `Prefetcher.finish`.
+        """
+        if self._finishing is not None:
+            self._finishing.close(timeout=0.0)
+        self._finishing = prefetcher
+        if prefetcher is not None:
+            prefetcher.finish(upcoming)
+
     def close(self) -> None:
         """Drop all readers and close the cache."""
         with self._lock:
             self._readers.clear()
+        self.let_finish(None)
         self.cache.close()
 
     def _take_each(

@@ -390,6 +390,12 @@ class StreamSource:
         self.check(file)
         return found
 
+    def version(self, basename: str) -> str | None:
+        """A mark that changes with a file, by one request and no second try."""
+        with self._opened(basename) as (store, key):
+            about = store.stat(key)
+        return f"{about.etag or ''}-{about.size}"
+
     def read(self, basename: str, start: int = 0, stop: int | None = None) -> bytes:
         """The bytes [start, stop) of a file; fewer if it ends before `stop`."""
         with self._opened(basename) as (store, key):

@@ -36,7 +36,7 @@ LAYERS = {
     """,
     4: """
         streaming.distributed streaming.shared.* streaming.cache streaming.prefetch
-        streaming.runtime
+        streaming.pace streaming.runtime
     """,
     5: """
         streaming.stream streaming.parts streaming.dataset streaming.local streaming.dataloader
@@ -47,7 +47,7 @@ LAYERS = {
     6: "streaming.dataflow.*",
     7: """
         streaming.cli.* streaming.converters.* streaming.demo streaming.explain.*
-        streaming.peek streaming.vision
+        streaming.peek streaming.surveying streaming.metrics streaming.vision
         streaming.example streaming.multimodal streaming.text streaming.trainers.*
         streaming.util.merging streaming.util.shared streaming.base.*
     """,

@@ -226,3 +226,35 @@ def test_evicting_by_hand_gives_the_bytes_back(part: CachePart, open_cache: Open
     assert cache.usage() == 0
     assert not cache.is_present(5)
     assert values(cache, 5) == expected(5)
+
+
+def test_what_was_read_in_this_epoch_goes_before_what_is_still_to_come(
+    part: CachePart, open_cache: OpenCache
+) -> None:
+    cache = open_cache(part, limit=4 * one(part))
+    for shard in (0, 1, 2, 3):
+        cache.prepare(shard)
+    cache.begin_epoch()
+    for shard, evicted in ((3, None), (2, None), (4, 3), (5, 2), (6, 4)):
+        before = present(cache)
+        values(cache, shard)
+        assert set(before) - set(present(cache)) == ({evicted} if evicted is not None else set())
+    assert present(cache) == [0, 1, 5, 6]
+
+
+def test_what_another_process_needs_next_goes_last(part: CachePart, open_cache: OpenCache) -> None:
+    cache, other = (open_cache(part, limit=3 * one(part)) for _ in range(2))
+    for shard in (0, 1, 2):
+        cache.prepare(shard)
+    other.prepare(0)
+    other.pin([0, 1])
+    for shard in (3, 4):
+        cache.touch(shard - 1)
+        cache.prepare(shard)
+        assert present(cache) == [0, 1, shard]
+    other.pin([0, 1, 4])
+    cache._shelf.state(part).needs._read_at = 0.0  # What others need is asked for anew.
+    assert not cache.prepare(5, ahead=True)
+    other.close()
+    cache._shelf.state(part).needs._read_at = 0.0
+    assert cache.prepare(5, ahead=True)

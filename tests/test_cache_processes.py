@@ -126,7 +126,17 @@ def prepare_two(part: CachePart) -> None:
     cache.close()
 
 
-STATE = {"index.lock", "lease", "lock.00", "lock.01", "shards.tbl", "source.json", "total"}
+STATE = {
+    "counts",
+    "index.lock",
+    "lease",
+    "lock.00",
+    "lock.01",
+    "needs",
+    "shards.tbl",
+    "source.json",
+    "total",
+}
 
 
 @pytest.mark.parametrize("compression", [None, "zstd"])
@@ -153,6 +163,9 @@ def test_case_H2_after_a_kill_at_any_moment_the_next_start_is_right(
         cache.close()
         assert set(listing(local)) == {"index.json"}
         assert {path.name for path in (local / ".streaming").iterdir()} <= STATE
+        counts = {path.name for path in (local / ".streaming" / "counts").iterdir()}
+        assert counts == {"fold.lock", "past.cnt"}
+        assert list((local / ".streaming" / "needs").iterdir()) == []
         if code == 0:
             break
         assert code == -signal.SIGKILL

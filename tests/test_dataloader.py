@@ -424,3 +424,23 @@ def test_ranks_agree_on_a_state_and_another_world_goes_on(
     begun = [value for part in seen for batch in part for value in batch]
     assert set(begun) | set(rest) == set(ALL)
     assert len(begun) + len(rest) - len(ALL) <= 8  # What evens out canonical nodes and ranks.
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_downloads_go_on_between_two_epochs(tmp_path: Path, num_workers: int) -> None:
+    remote = write_dataset(tmp_path / "remote", shards=8)
+    local = tmp_path / "local"
+    size = (remote / "shard.00000.mds").stat().st_size
+    dataset = StreamingDataset(
+        remote=str(remote), local=str(local), batch_size=1, predownload=4, cache_limit=4 * size
+    )
+    loader = StreamingDataLoader(
+        dataset, batch_size=1, num_workers=num_workers, persistent_workers=num_workers > 0
+    )
+    assert len([*loader]) == 40
+    first = local / "shard.00000.mds"
+    deadline = time.monotonic() + 20
+    while not first.exists() and time.monotonic() < deadline:  # No batch is asked for meanwhile.
+        time.sleep(0.01)
+    assert first.exists()
+    assert len([*loader]) == 40

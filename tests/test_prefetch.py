@@ -444,3 +444,73 @@ def test_the_number_of_threads_is_a_share_of_the_cores(monkeypatch: pytest.Monke
 def test_a_prefetcher_is_not_pickled(cache: ShardCache, open_prefetcher: OpenPrefetcher) -> None:
     with pytest.raises(TypeError, match="one process"):
         pickle.dumps(open_prefetcher(cache, []))
+
+
+def ended(prefetcher: Prefetcher) -> bool:
+    prefetcher._crew.join(LIMIT)
+    return not any(thread.is_alive() for thread in prefetcher._crew._threads)
+
+
+def test_what_comes_next_is_brought_when_all_has_been_read(
+    cache: ShardCache, source: WatchedSource, open_prefetcher: OpenPrefetcher
+) -> None:
+    prefetcher = open_prefetcher(cache, [0, 1])
+    prefetcher.advance(0)
+    prefetcher.wait([0, 1])
+    prefetcher.finish(lambda: [1, 7, 8])
+    assert source.is_asked(7)
+    assert source.is_asked(8)
+    assert ended(prefetcher)
+    assert cache.absent(range(10)) == [2, 3, 4, 5, 6, 9]
+
+
+def test_with_nothing_to_come_the_threads_end(
+    cache: ShardCache, open_prefetcher: OpenPrefetcher
+) -> None:
+    for upcoming in (None, list):
+        prefetcher = open_prefetcher(cache, [0, 1])
+        prefetcher.wait([0])
+        prefetcher.finish(upcoming)
+        assert ended(prefetcher)
+
+
+def test_what_comes_next_can_be_called_off(
+    cache: ShardCache, source: WatchedSource, open_prefetcher: OpenPrefetcher
+) -> None:
+    held = source.hold(5, 6)
+    prefetcher = open_prefetcher(cache, [0], threads=1)
+    prefetcher.wait([0])
+    prefetcher.finish(lambda: [5, 6])
+    assert source.is_asked(5)
+    prefetcher.close(timeout=0.0)
+    held.set()
+    assert ended(prefetcher)
+    assert cache.absent([5, 6]) == [6]
+
+
+def test_what_goes_wrong_with_what_comes_next_is_told_when_it_is_needed(
+    cache: ShardCache, source: WatchedSource, open_prefetcher: OpenPrefetcher
+) -> None:
+    source.errors[5] = ObjectNotFoundError("no 5")
+    prefetcher = open_prefetcher(cache, [0])
+    prefetcher.wait([0])
+    prefetcher.finish(lambda: [5])
+    assert source.is_asked(5)
+    assert ended(prefetcher)
+    following = open_prefetcher(cache, [5])
+    with pytest.raises(ObjectNotFoundError, match="no 5"):
+        following.wait([5])
+
+
+def test_under_a_limit_a_slow_reader_looks_less_far_ahead(
+    part: CachePart, open_cache: OpenCache, open_prefetcher: OpenPrefetcher
+) -> None:
+    slots = [slot // 100 for slot in range(1000)]
+    size = part.index.shard(0).raw_bytes
+    cache = open_cache(part, limit=9 * size)
+    prefetcher = open_prefetcher(cache, slots, predownload=800)
+    for seconds in range(20):
+        prefetcher._pace.moved(seconds, 100.0 * seconds)  # A hundredth of a slot a second.
+        prefetcher._pace.brought(0.1)
+    assert prefetcher._ahead() == 100
+    assert open_prefetcher(open_cache(part), slots, predownload=800)._ahead() == 800

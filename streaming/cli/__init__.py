@@ -11,6 +11,8 @@ __all__ = ["main"]
 commands: Registry[Callable[..., None]] = Registry(
     "command",
     {
+        "cache": "streaming.cli.cache:cache",
+        "clean": "streaming.cli.clean:clean",
         "demo": "streaming.cli.demo:demo",
         "convert": "streaming.cli.convert:convert",
         "index": "streaming.cli.index:index",

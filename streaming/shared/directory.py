@@ -21,26 +21,35 @@ from numpy.typing import NDArray
 from streaming.errors import CacheError, StreamingError
 from streaming.format.index import Index
 from streaming.hashing import get_hash
+from streaming.shared.counts import Counts, Stats, gather
 from streaming.shared.files import Claim, ShardFiles, target_of_part
+from streaming.shared.holders import Holder, find_holders
 from streaming.shared.lock import FileLock, Stripes
+from streaming.shared.needs import Needs
+from streaming.shared.sharing import make_directory
 from streaming.shared.table import SharedTable
 
 __all__ = [
     "STATE_VARIABLE",
     "CacheDirectory",
     "DirectoryState",
+    "holders_of",
+    "is_filled",
     "is_seen_by_all",
     "measure",
     "state_errors",
     "state_path",
+    "stats_of",
+    "sweep_directory",
     "sweep_parts",
+    "users_of",
 ]
 
 logger = logging.getLogger(__name__)
 
 STATE_VARIABLE = "STREAMING_STATE_DIR"
 
-_TABLE = "shards.tbl"
+_TABLE, _COUNTS = "shards.tbl", "counts"
 
 _RAW_OURS, _ZIP_OURS, _ZIP_KEPT = 1, 2, 4
 
@@ -83,12 +92,13 @@ class DirectoryState:
         self._lease = FileLock(self._root / "lease")
         try:
             with state_errors(directory.path):
-                self._root.mkdir(parents=True, exist_ok=True)
+                make_directory(self._root)
                 is_alone = self._lease.acquire(blocking=False)
                 if not is_alone:
                     self._lease.acquire(shared=True)
                 with self.room().exclusive():
                     records = self._open_table(directory, index, is_alone).records
+                    self._inode = (self._root / _TABLE).stat().st_ino
                 if is_alone:
                     self._lease.acquire(shared=True)
         except BaseException:
@@ -96,6 +106,8 @@ class DirectoryState:
             raise
         self._raw, self._zip = records["raw"], records["zip"]
         self._last_use_ns, self._flags = records["last_use_ns"], records["flags"]
+        self.counts = Counts(self._root / _COUNTS)
+        self.needs = Needs(self._root / "needs")
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("The state of a directory is open in one process; it can't be pickled.")
@@ -105,7 +117,20 @@ class DirectoryState:
 
     def close(self) -> None:
         """Give back the lease."""
+        self.needs.close()
+        self.counts.close()
         self._lease.release()
+
+    def is_current(self) -> bool:
+        """Whether this is still what others find at its place: it may have been removed, or moved.
+
+        Raises:
+            OSError: It can't be told.
+        """
+        try:
+            return (self._root / _TABLE).stat().st_ino == self._inode
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def lock(self, shard: int) -> FileLock:
         """The lock under which the files of a shard change; other shards may have the same."""
@@ -137,6 +162,10 @@ class DirectoryState:
         own: NDArray[np.int64] = self._raw * (self._flags & _RAW_OURS != 0)
         own += self._zip * (self._flags & _ZIP_OURS != 0)
         return own
+
+    def spare_zips(self) -> NDArray[np.int64]:
+        """Shards of which both the raw and the compressed files are here, the latter fetched."""
+        return np.flatnonzero((self._raw > 0) & (self._zip > 0) & (self._flags & _ZIP_OURS != 0))
 
     # For the holder of the shard's lock.
 
@@ -186,6 +215,33 @@ class DirectoryState:
         return SharedTable.create(path, records, directory.digest)
 
 
+def holders_of(directory: Path) -> tuple[Holder, ...]:
+    """Processes that hold locks of a directory now, or wait for them, but for its lease."""
+    root = state_path(directory)
+    return find_holders(path for path in _lock_files(root) if path.name != "lease")
+
+
+def users_of(directory: Path) -> tuple[Holder, ...]:
+    """Processes that use a directory now."""
+    return find_holders([state_path(directory) / "lease"])
+
+
+def stats_of(directory: Path) -> Stats:
+    """What all who ever used a directory have done in it."""
+    return Stats.of(gather(state_path(directory) / _COUNTS), holders_of(directory))
+
+
+def _lock_files(root: Path) -> Iterator[Path]:
+    yield from (root / "lease", root / "total", root / "index.lock")
+    yield from root.glob("lock.??")
+
+
+def is_filled(directory: CacheDirectory, index: Index) -> bool:
+    """Whether all raw files are there, by their sizes."""
+    raw, _ = _Listing(directory.path, index).measure()
+    return bool((raw == index.table.raw_bytes).all())
+
+
 def sweep_parts(directory: CacheDirectory, index: Index) -> None:
     """Remove what killed processes have left, if there is any and nobody uses the directory.
 
@@ -211,6 +267,31 @@ def _find_spent_zips(records: NDArray[Any]) -> NDArray[np.bool_]:
     """
     is_spent = records["flags"] & (_ZIP_OURS | _ZIP_KEPT) == _ZIP_OURS
     found: NDArray[np.bool_] = is_spent & (records["raw"] > 0) & (records["zip"] > 0)
+    return found
+
+
+def sweep_directory(directory: Path, *, is_dry: bool = False) -> list[Path]:
+    """Remove parts of files that killed processes have left, if nobody uses the directory now.
+
+    Args:
+        directory: A cache directory; folders in it are looked through as well.
+        is_dry: Only find them.
+
+    Returns:
+        Those that were removed, or would be.
+    """
+    lease = FileLock(state_path(directory) / "lease")
+    if not lease.path.exists() or not lease.acquire(blocking=False):
+        return []
+    found = []
+    try:
+        for path in directory.rglob("*.part*"):
+            if target_of_part(path.name, any_node=is_seen_by_all(directory)) is not None:
+                found.append(path)
+                if not is_dry:
+                    path.unlink(missing_ok=True)
+    finally:
+        lease.release()
     return found
 
 

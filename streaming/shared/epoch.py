@@ -5,6 +5,8 @@ its workers by path. The record in it is one small file, changed under a kernel 
 name that somebody else could guess, and nothing waits for anybody.
 """
 
+import multiprocessing
+import multiprocessing.util
 import os
 import shutil
 import stat
@@ -218,6 +220,9 @@ class RunDirectory:
                 break
             self._lease.release()  # A sweep came between the directory and the lock, and took both.
         self._finalizer = weakref.finalize(self, _remove, self.path, self._lease, os.getpid())
+        if multiprocessing.parent_process() is not None:
+            # Such a process ends without the finalizers that others run at exit.
+            multiprocessing.util.Finalize(None, self._finalizer, exitpriority=0)
 
     def close(self) -> None:
         """Remove the directory. In a forked child nothing happens: it is the parent's."""
@@ -227,13 +232,16 @@ class RunDirectory:
         raise TypeError("A run directory belongs to one process. Pass its path on.")
 
 
-def sweep_runs() -> int:
+def sweep_runs(*, is_dry: bool = False) -> list[Path]:
     """Remove the run directories of this user's dead processes.
 
+    Args:
+        is_dry: Only find them.
+
     Returns:
-        How many were removed.
+        Those that were removed, or would be.
     """
-    removed = 0
+    removed = []
     with os.scandir(tempfile.gettempdir()) as entries:
         found = [Path(entry.path) for entry in entries if entry.name.startswith(_prefix())]
     for path in found:
@@ -248,8 +256,9 @@ def sweep_runs() -> int:
             lease = FileLock(path / "lease")
             if lease.acquire(blocking=False):
                 try:
-                    shutil.rmtree(path)
-                    removed += 1
+                    if not is_dry:
+                        shutil.rmtree(path)
+                    removed.append(path)
                 finally:
                     lease.release()
         except FileNotFoundError:

@@ -13,15 +13,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from streaming.compression import decompress_file
 from streaming.errors import ConfigError, MissingFileError, ShardCorruptError, from_os_error
 from streaming.format.index import FileInfo, ShardInfo
 from streaming.format.indexing import check_unchanged
 from streaming.hashing import Digest, get_hash
+from streaming.shared.sharing import make_directory, share
 
-__all__ = ["Claim", "Identity", "ShardFiles", "Source", "Steps", "replacing", "target_of_part"]
+__all__ = [
+    "Claim",
+    "Identity",
+    "ShardFiles",
+    "Source",
+    "Steps",
+    "VersionedSource",
+    "replacing",
+    "target_of_part",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +61,19 @@ class Source(Protocol):
 
     def url(self, basename: str) -> str:
         """Address of a file, for messages and to tell one source from another."""
+        ...
+
+
+@runtime_checkable
+class VersionedSource(Source, Protocol):
+    """A source that can say, for less than a download, whether a file is still the same."""
+
+    def version(self, basename: str) -> str | None:
+        """A mark that changes with the file; None if there is none.
+
+        Raises:
+            StoreError: The source failed.
+        """
         ...
 
 
@@ -147,12 +170,15 @@ class ShardFiles:
                 f"remote to fetch it from."
             )
 
-    def make(self, claim: Claim, *, anew: bool = False) -> None:
+    def make(self, claim: Claim, *, anew: bool = False) -> int:
         """Fetch and decompress what is missing. What can't be decompressed is fetched once more.
 
         Args:
             claim: Called right before each file gets its name.
             anew: Replace what is there, too.
+
+        Returns:
+            Bytes that were fetched.
 
         Raises:
             ConfigError: The index has no hash of the name `validate_hash`.
@@ -160,32 +186,35 @@ class ShardFiles:
             ShardCorruptError: Bytes that were fetched, or lie here, are not what the index says.
             StoreError: The source failed.
         """
-        for raw, zip in self.info.files:
-            if anew or not self._is_whole(raw):
-                self._make_file(raw, zip, claim, anew)
+        return sum(
+            self._make_file(raw, zip, claim, anew)
+            for raw, zip in self.info.files
+            if anew or not self._is_whole(raw)
+        )
 
     def drop(self, paths: Iterable[Path]) -> None:
         """Remove files of this shard; those already gone are no error."""
         for path in paths:
             path.unlink(missing_ok=True)
 
-    def _make_file(self, raw: FileInfo, zip: FileInfo | None, claim: Claim, anew: bool) -> None:
+    def _make_file(self, raw: FileInfo, zip: FileInfo | None, claim: Claim, anew: bool) -> int:
         if self.steps is not None and self.steps.prepares:
             self._have_prepared(self.steps, raw, zip, claim, anew)
-            return
+            return (raw if zip is None else zip).bytes
         if zip is None:
-            self._fetch(raw, lambda: claim("raw"))
-            return
+            return self._fetch(raw, lambda: claim("raw"))
+        fetched = 0
         if (anew and self.source is not None) or not self._is_whole(zip):
-            self._fetch(zip, lambda: claim("zip"))
+            fetched = self._fetch(zip, lambda: claim("zip"))
         try:
             self._decompress(zip, raw, claim)
         except ShardCorruptError as error:
             if self.source is None:
                 raise
             logger.warning("%s It is fetched again.", str(error))
-            self._fetch(zip, lambda: claim("zip"))
+            fetched += self._fetch(zip, lambda: claim("zip"))
             self._decompress(zip, raw, claim)
+        return fetched
 
     def _have_prepared(
         self, steps: Steps, raw: FileInfo, zip: FileInfo | None, claim: Claim, anew: bool
@@ -204,10 +233,10 @@ class ShardFiles:
                 f"{self.directory / raw.basename}, but the index says {raw.bytes}."
             )
 
-    def _fetch(self, file: FileInfo, claim: Callable[[], None]) -> None:
+    def _fetch(self, file: FileInfo, claim: Callable[[], None]) -> int:
         if self.source is None:
             self.check_can_make()  # Raises, unless the file has come this very moment.
-            return
+            return 0
         digest = self._expected_hash(file)
         with replacing(self.directory / file.basename) as part:
             self.source.fetch(file, part, digest)
@@ -219,6 +248,7 @@ class ShardFiles:
                     f"may have been replaced after the index was written."
                 )
             claim()
+        return file.bytes
 
     def _decompress(self, zip: FileInfo, raw: FileInfo, claim: Claim) -> None:
         path, target = self.directory / zip.basename, self.directory / raw.basename
@@ -275,12 +305,13 @@ def replacing(path: Path) -> Iterator[Path]:
     """Write a file under a temporary name beside its own, which it gets if the block succeeds."""
     part = path.with_name(f"{path.name}.{_node()}-{uuid.uuid4().hex[:16]}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
     except OSError as error:
         raise from_os_error(error, f"Can't make the directory {path.parent}") from error
     try:
         yield part
         try:
+            share(part)
             os.replace(part, path)
         except OSError as error:
             raise from_os_error(error, f"Can't give {part} the name {path.name}") from error

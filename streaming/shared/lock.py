@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
+from streaming.shared.sharing import share
+
 __all__ = ["FileLock", "Stripes"]
 
 
@@ -120,9 +122,32 @@ _guard = threading.RLock()
 
 def _open(path: Path) -> int:
     with _guard:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        fd = _open_file(path)
         _descriptors.add(fd)
     return fd
+
+
+def _open_file(path: Path) -> int:
+    while True:
+        try:
+            return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except PermissionError:
+            # Another user's. To read it is enough for a lock, but on network file systems.
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            pass
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except FileExistsError:
+            continue  # Another was quicker.
+        try:
+            share(fd, is_written=True, parent=path.parent)
+        except FileNotFoundError:
+            return fd  # The directory was removed a moment ago, as by a sweep of dead runs.
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
 
 
 def _close(fd: int) -> None:

@@ -1,12 +1,14 @@
 """Room for shards under a limit: who has to go, and in which order."""
 
 import logging
+import time
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streaming.errors import CacheLimitError
+from streaming.errors import CacheError, CacheLimitError
+from streaming.shared.counts import Counts
 from streaming.shared.directory import DirectoryState, measure
 from streaming.shared.shelf import CachePart, Place, Shelf
 
@@ -23,12 +25,13 @@ class Room:
     Args:
         shelf: The shards.
         limit: Bytes that they may take; None: any.
+        counts: Counts what is evicted, beside the counters of its directory.
 
     Raises:
         CacheLimitError: `limit` is below what the largest shard takes while it is prepared.
     """
 
-    def __init__(self, shelf: Shelf, limit: int | None) -> None:
+    def __init__(self, shelf: Shelf, limit: int | None, counts: Counts | None = None) -> None:
         self.limit = limit
         self._shelf = shelf
         self._needs = np.concatenate([np.zeros(0, np.int64), *map(_needs, shelf.parts)])
@@ -40,6 +43,9 @@ class Room:
         }
         self._next_use: dict[int, int] = {}
         self._is_exceeded = False
+        self._counts = counts or Counts()
+        self._begun_ns = 0
+        self._told: set[int] = set()  # states, by identity, that know what is needed here
         if limit is not None and len(shelf):
             self._check_limit(limit)
 
@@ -48,6 +54,23 @@ class Room:
         self._next_use = {shard: place for place, shard in enumerate(shards)}
         for shard in shards:
             self._shelf.touch(shard)
+        for part, first in self._roots.values():
+            try:
+                state = self._shelf.state(part) if shards else self._shelf.open_state(part)
+            except CacheError:
+                continue  # Read-only: nobody evicts anything there.
+            if state is not None:
+                self._tell(state, first)
+
+    def _tell(self, state: DirectoryState, first: int) -> None:
+        """Tell other processes of a directory what is needed of it."""
+        shards = np.array(list(self._next_use), np.int64) - first
+        state.needs.tell(shards[(shards >= 0) & (shards < len(state))].tolist())
+        self._told.add(id(state))
+
+    def begin(self) -> None:
+        """Say that an epoch begins: what was read before is still to come."""
+        self._begun_ns = time.time_ns()
 
     def used(self) -> int:
         """Bytes that are here or promised."""
@@ -74,6 +97,9 @@ class Room:
             state.promise(place.local, place.files)
             return True
         states = [self._shelf.state(part) for part, _ in self._roots.values()]
+        for found, (_, first) in zip(states, self._roots.values(), strict=True):
+            if id(found) not in self._told:
+                self._tell(found, first)
         with states[0].room().exclusive():
             state.promise(place.local, place.files)
             excess = self._make(place.shard, self.limit, ahead)
@@ -152,8 +178,9 @@ class Room:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Shards that may be evicted, in the order in which to do it, and the bytes in each.
 
-        First those that were not used for longest; last, and not at all to look ahead, those that
-        are needed next, from the farthest.
+        First those that were read in this epoch, whose next use is farthest; then those that are
+        still to come; each from the longest unused. Last, and not at all to look ahead, those that
+        other processes need next, and those that are needed here, from the farthest.
         """
         states = [(self._shelf.state(part), first) for part, first in self._roots.values()]
         sizes = np.concatenate([state.own_bytes() for state, _ in states])
@@ -161,11 +188,26 @@ class Room:
         ids = np.concatenate([first + np.arange(len(state)) for state, first in states])
         is_needed = np.isin(ids, list(next_use))
         free = np.flatnonzero((sizes > 0) & ~is_needed)
-        order = free[np.argsort(ages[free], kind="stable")].tolist()
+        now = time.time_ns()
+        ages = np.where(ages > now, 0, ages)  # The clock was set back.
+        others = np.concatenate([first + state.needs.of_others() for state, first in states])
+        turns = self._turns(ids[free], ages[free], others)
+        by_turn = np.lexsort((ages[free], turns))
+        if ahead:
+            by_turn = by_turn[turns[by_turn] < 2]
+        order = free[by_turn].tolist()
         if not ahead:
             needed = np.flatnonzero((sizes > 0) & is_needed).tolist()
             order += sorted(needed, key=lambda at: next_use[int(ids[at])], reverse=True)
         return ids[order], sizes[order]
+
+    def _turns(
+        self, ids: NDArray[np.int64], ages: NDArray[np.int64], others: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Whose turn it is to go, of shards that are not needed here: the lowest come first."""
+        is_read = ages >= self._begun_ns
+        turns: NDArray[np.int64] = np.where(np.isin(ids, others), 2, np.where(is_read, 0, 1))
+        return turns
 
     def _evict_if_free(self, shard: int) -> int:
         """Evict a shard unless somebody is at work on it."""
@@ -175,9 +217,13 @@ class Room:
         if not place.files.can_make() or not lock.acquire(blocking=False):
             return 0
         try:
-            return evict(place, state)
+            freed = evict(place, state)
         finally:
             lock.release()
+        if freed:
+            for counts in (self._counts, state.counts):
+                counts.add(evictions=1, evicted_bytes=freed)
+        return freed
 
 
 def evict(place: Place, state: DirectoryState) -> int:

@@ -1,8 +1,11 @@
 """Which directory holds the files of a source on this node, and its index, fetched once a node."""
 
+import errno
+import itertools
 import logging
 import mmap
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +18,7 @@ from streaming.errors import (
     CacheError,
     IndexFormatError,
     MissingFileError,
+    StoreError,
     from_os_error,
 )
 from streaming.format.columns import dump_columns, load_columns
@@ -22,28 +26,49 @@ from streaming.format.index import FileInfo, Index, get_index_basename, parse_in
 from streaming.hashing import get_hash
 from streaming.shared.directory import (
     CacheDirectory,
+    is_filled,
     is_seen_by_all,
     state_errors,
     state_path,
     sweep_parts,
 )
-from streaming.shared.files import Source, replacing, target_of_part
+from streaming.shared.files import Source, VersionedSource, replacing, target_of_part
 from streaming.shared.lock import FileLock
+from streaming.shared.sharing import make_directory, may_change, write_whole
 
-__all__ = ["has_made_index", "obtain_index", "obtain_made_index", "public_address"]
+__all__ = [
+    "Origin",
+    "check_unchanged",
+    "has_made_index",
+    "obtain_index",
+    "obtain_made_index",
+    "origin_of",
+    "public_address",
+    "restore_origin",
+]
 
 logger = logging.getLogger(__name__)
 
 _LARGE_INDEX = 1 << 19  # bytes; from here on a copy saves more than its file costs
+_CHECK_SECONDS = 10.0  # how long what was found out of a source is believed
 
 
-class _Owner(msgspec.Struct, kw_only=True):
-    """The content of `source.json`: whose files a directory holds."""
+class Origin(msgspec.Struct, kw_only=True):
+    """The content of `source.json`: whose files a directory holds.
+
+    Attributes:
+        remote: Address of the index.
+        index: Its digest.
+        version: Of this file.
+        is_made: Whether the index was made here: it lies in the state, not in the directory.
+        mark: What its source calls the version of the index; None if it was not asked.
+    """
 
     remote: str
     index: str
     version: int = 1
-    is_made: bool = False  # the index: it lies in the state, not in the directory
+    is_made: bool = False
+    mark: str | None = None
 
 
 def obtain_index(local: Path, source: Source | None) -> tuple[Index, CacheDirectory]:
@@ -95,13 +120,16 @@ def obtain_made_index(
     """
 
     def obtain(directory: Path) -> tuple[Index, CacheDirectory] | None:
+        if not _may_fill(directory):
+            with state_errors(directory):
+                raise PermissionError(errno.EACCES, "this user may not write there", directory)
         with _locked(directory):
-            owner = _read_owner(directory)
+            owner = _read_origin(directory)
             if owner is not None and owner.remote != identity and not _is_vacant(directory):
                 return None
             index = make(directory)
             if owner is None or (owner.remote, owner.index) != (identity, digest):
-                _write_owner(directory, identity, digest, is_made=True)
+                _write_origin(directory, Origin(remote=identity, index=digest, is_made=True))
         return index, CacheDirectory(directory, digest)
 
     return _in_own_directory(Path(os.path.abspath(local)), identity, obtain)
@@ -109,14 +137,50 @@ def obtain_made_index(
 
 def has_made_index(local: Path) -> bool:
     """Whether a directory has files of data without an index, by `obtain_made_index`."""
-    owner = _read_owner(Path(os.path.abspath(local)))
+    try:
+        owner = _read_origin(Path(os.path.abspath(local)))
+    except CacheError as error:
+        if _is_forbidden(error):
+            return False  # Another user's, who lets nobody look: ours will go elsewhere.
+        raise
     return owner is not None and owner.is_made
 
 
 def _in_own_directory(
     local: Path, remote: str, obtain: Callable[[Path], tuple[Index, CacheDirectory] | None]
 ) -> tuple[Index, CacheDirectory]:
-    """What can be obtained in a directory, or in a folder in it, if that is another source's."""
+    """What can be obtained in a directory; in a folder, if that is another source's or user's."""
+    try:
+        return _in_source_directory(local, remote, obtain)
+    except CacheError as error:
+        if not _is_forbidden(error):
+            raise
+        refused = error
+    name = f"user-{os.getuid()}"
+    for folder in (local / name, local.with_name(f"{local.name}-{name}")):
+        try:
+            found = _in_source_directory(folder, remote, obtain)
+        except CacheError as error:
+            if not _is_forbidden(error):
+                raise
+            continue
+        logger.warning(
+            "%s can't be written by user %d, whose files go to %s. To share the directory, let a "
+            "group write to it: chmod g+ws.",
+            local,
+            os.getuid(),
+            folder,
+        )
+        return found
+    if isinstance(refused, _PartlyFilledError):
+        return refused.found
+    raise refused
+
+
+def _in_source_directory(
+    local: Path, remote: str, obtain: Callable[[Path], tuple[Index, CacheDirectory] | None]
+) -> tuple[Index, CacheDirectory]:
+    """The same for directories that this user may write, or that are whole."""
     found = obtain(local)
     if found is not None:
         return found
@@ -139,7 +203,9 @@ def _in_own_directory(
 
 def _obtain(directory: Path, source: Source, remote: str) -> tuple[Index, CacheDirectory] | None:
     """The index, in this directory; None if the directory is another source's."""
-    owner = _read_owner(directory)
+    owner = _read_origin(directory)
+    if not _may_fill(directory):
+        return _obtain_as_it_is(directory, owner, remote)
     if owner is not None and owner.remote == remote:
         try:
             index, found = _load(directory)
@@ -150,7 +216,7 @@ def _obtain(directory: Path, source: Source, remote: str) -> tuple[Index, CacheD
             return index, found
     try:
         with _locked(directory):
-            owner = _read_owner(directory)
+            owner = _read_origin(directory)
             if owner is not None and owner.remote != remote and not _is_vacant(directory):
                 return None
             return _load_or_fetch(directory, source, remote)
@@ -158,6 +224,44 @@ def _obtain(directory: Path, source: Source, remote: str) -> tuple[Index, CacheD
         if owner is None and (directory / get_index_basename()).exists():
             return _load(directory)  # Read-only, and filled by somebody else: used as it is.
         raise
+
+
+class _PartlyFilledError(CacheError):
+    """Shards are missing in a directory that can't be written. What there is can be read."""
+
+    def __init__(self, directory: Path, found: tuple[Index, CacheDirectory]) -> None:
+        super().__init__(f"Shards are missing in {directory}, which this user may not write.")
+        self.found = found
+
+
+def _obtain_as_it_is(
+    directory: Path, owner: Origin | None, remote: str
+) -> tuple[Index, CacheDirectory] | None:
+    """The index of a directory that this user can't write; None if it is another source's."""
+    if owner is not None and owner.remote != remote:
+        return None
+    refused = PermissionError(errno.EACCES, "this user may not write there", str(directory))
+    try:
+        found = _load(directory)
+    except (MissingFileError, IndexFormatError):
+        with state_errors(directory):
+            raise refused from None
+    if not is_filled(found[1], found[0]):
+        raise _PartlyFilledError(directory, found) from refused
+    return found
+
+
+def _may_fill(directory: Path) -> bool:
+    return may_change(directory) and may_change(state_path(directory))
+
+
+def _is_forbidden(error: BaseException | None) -> bool:
+    """Whether what went wrong is that this user may not write somewhere."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            return True
+        error = error.__cause__
+    return False
 
 
 def _load_or_fetch(directory: Path, source: Source, remote: str) -> tuple[Index, CacheDirectory]:
@@ -169,20 +273,120 @@ def _load_or_fetch(directory: Path, source: Source, remote: str) -> tuple[Index,
     except IndexFormatError as error:
         logger.warning("%s It is fetched again.", str(error))
         return _fetch(directory, source, remote)
-    if _read_owner(directory) is None:
-        _write_owner(directory, remote, found[1].digest)
+    if _read_origin(directory) is None:
+        _write_origin(directory, Origin(remote=remote, index=found[1].digest))
     return found
 
 
 def _fetch(directory: Path, source: Source, remote: str) -> tuple[Index, CacheDirectory]:
     name = get_index_basename()
     _remove_parts(directory)
+    before = _read_origin(directory)
+    mark = _mark_of(source)  # Before the index: one that is replaced meanwhile shows as changed.
     with replacing(directory / name) as part:
         source.fetch(FileInfo(name, -1, {}), part)
         found = _parse(part.read_bytes(), directory, source.url(name), keep_copy=True)
+        if before is not None and before.remote == remote and before.index != found[1].digest:
+            _check_holds_none(directory, found[0], remote)
         # Before the index gets its name: an index that is there always says whose it is.
-        _write_owner(directory, remote, found[1].digest)
+        _write_origin(directory, Origin(remote=remote, index=found[1].digest, mark=mark))
     return found
+
+
+def _check_holds_none(directory: Path, index: Index, remote: str) -> None:
+    """See that a directory has no shards of another version of its source."""
+    names = itertools.chain.from_iterable(index.basenames("raw") + index.basenames("zip"))
+    if any((directory / name).exists() for name in names):
+        raise CacheConflictError(_changed(directory, remote))
+
+
+def _changed(directory: Path, remote: str) -> str:
+    return (
+        f"{remote} was replaced since shards were fetched to {directory}, which holds some of the "
+        f"dataset as it was before. Nothing is mixed: remove that directory, or give another "
+        f"`local`, to go on with what is there now."
+    )
+
+
+def check_unchanged(directory: CacheDirectory, source: Source) -> None:
+    """Make sure that a source still has the dataset whose shards a directory holds.
+
+    To be called before more of it is fetched. Asks the source once in ten seconds and node.
+
+    Args:
+        directory: The directory.
+        source: Where its files come from.
+
+    Raises:
+        CacheConflictError: The index at the source is another one.
+    """
+    if not isinstance(source, VersionedSource):
+        return
+    checked = state_path(directory.path) / "checked"
+    try:
+        age = time.time() - checked.stat().st_mtime
+    except (FileNotFoundError, NotADirectoryError):
+        age = -1.0
+    if 0 <= age < _CHECK_SECONDS:
+        return
+    owner = _read_origin(directory.path)
+    if owner is None or owner.is_made or owner.remote != _identity(source):
+        return
+    if owner.index != directory.digest:
+        raise CacheConflictError(_changed(directory.path, owner.remote))
+    mark = _mark_of(source)
+    if mark is not None and mark != owner.mark:
+        with _locked(directory.path):
+            _check_index(directory, source, owner, mark)
+    with state_errors(directory.path):
+        write_whole(checked, b"")
+
+
+def _check_index(directory: CacheDirectory, source: Source, owner: Origin, mark: str) -> None:
+    """Compare the index at the source with the one that is here. Its lock is held."""
+    path = state_path(directory.path) / "index.now"
+    path.unlink(missing_ok=True)  # Of one who was killed.
+    try:
+        source.fetch(FileInfo(get_index_basename(), -1, {}), path)
+        digest = get_hash("xxh3_128", path.read_bytes())
+    finally:
+        path.unlink(missing_ok=True)
+    if digest != directory.digest:
+        if owner.mark is not None:
+            raise CacheConflictError(_changed(directory.path, owner.remote))
+        logger.warning(
+            "%s is not the index that was put into %s by hand. Shards that are missing there are "
+            "fetched all the same; if they are of another version of the dataset, remove the "
+            "directory.",
+            owner.remote,
+            directory.path,
+        )
+    owner.mark = mark
+    _write_origin(directory.path, owner)
+
+
+def _mark_of(source: Source) -> str | None:
+    """What a source calls the version of its index; None if it can't say."""
+    if not isinstance(source, VersionedSource):
+        return None
+    try:
+        return source.version(get_index_basename())
+    except StoreError as error:  # What is wrong shows when something is fetched.
+        logger.debug("The version of %s is unknown: %s", _identity(source), error)
+        return None
+
+
+def origin_of(directory: Path) -> Origin | None:
+    """Where the files of a directory come from; None if nobody said so."""
+    return _read_origin(directory)
+
+
+def restore_origin(directory: CacheDirectory, source: Source | None) -> None:
+    """Say again whose files a directory holds, whose state was removed under a run."""
+    if source is not None and _read_origin(directory.path) is None:
+        with _locked(directory.path):
+            origin = Origin(remote=_identity(source), index=directory.digest, mark="")
+            _write_origin(directory.path, origin)
 
 
 def _load(directory: Path, *, keep_copy: bool = False) -> tuple[Index, CacheDirectory]:
@@ -219,10 +423,8 @@ def _parse(
     if index is None:
         index = parse_index(data, where)
         if is_large and keep_copy:
-            part = path.with_name("index.columns.part")
             with state_errors(directory):
-                part.write_bytes(dump_columns(index, digest))
-                part.replace(path)
+                write_whole(path, dump_columns(index, digest))
     return index, CacheDirectory(directory, digest)
 
 
@@ -250,11 +452,11 @@ def public_address(url: str) -> str:
     return urlunsplit(parts._replace(netloc=user.partition(":")[0] + at + host))
 
 
-def _read_owner(directory: Path) -> _Owner | None:
+def _read_origin(directory: Path) -> Origin | None:
     """Whose files the directory holds; None if nobody said so."""
     path = state_path(directory) / "source.json"
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Owner)
+        return msgspec.json.decode(path.read_bytes(), type=Origin)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, msgspec.MsgspecError) as error:
@@ -264,21 +466,17 @@ def _read_owner(directory: Path) -> _Owner | None:
         ) from error
 
 
-def _write_owner(directory: Path, remote: str, digest: str, *, is_made: bool = False) -> None:
+def _write_origin(directory: Path, origin: Origin) -> None:
     """Say whose files the directory holds. For the holder of the lock."""
-    path = state_path(directory) / "source.json"
-    part = path.with_name("source.json.part")
     with state_errors(directory):
-        owner = _Owner(remote=remote, index=digest, is_made=is_made)
-        part.write_bytes(msgspec.json.encode(owner))
-        part.replace(path)
+        write_whole(state_path(directory) / "source.json", msgspec.json.encode(origin))
 
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
     lock = FileLock(state_path(directory) / "index.lock")
     with state_errors(directory):
-        lock.path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(lock.path.parent)
         lock.acquire()
     try:
         yield

@@ -8,6 +8,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from streaming.shared.sharing import share
+
 __all__ = ["SharedTable"]
 
 _MAGIC = b"STRMTBL1"  # The digit is the version of this layout.
@@ -42,6 +44,7 @@ class SharedTable:
         """
         header = np.array([(_MAGIC, records.itemsize, len(records), digest.encode())], _HEADER)
         part = path.with_name(f"{path.name}.part")
+        part.unlink(missing_ok=True)  # Another user's, who was killed, could not be written over.
         try:
             # Written, not left sparse: on a full disk this raises, where touching a hole of a
             # mapped file would kill the process.
@@ -49,6 +52,7 @@ class SharedTable:
                 file.write(header.tobytes() + records.tobytes())
                 file.flush()
                 table = cls(_map(file, records.dtype))
+            share(part, is_written=True)
             os.replace(part, path)
         finally:
             part.unlink(missing_ok=True)

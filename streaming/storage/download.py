@@ -56,6 +56,7 @@ __all__ = [
     "S3Downloader",
     "SFTPDownloader",
     "fetch",
+    "retries_of_thread",
 ]
 
 logger = logging.getLogger(__name__)
@@ -73,6 +74,18 @@ def __getattr__(name: str) -> Any:
         globals()[name] = value = getattr(import_module("streaming.storage.clouds"), name)
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+class _Tally(threading.local):
+    retries = 0
+
+
+_tally = _Tally()
+
+
+def retries_of_thread() -> int:
+    """Attempts of this thread after the first of each `fetch`, since it began."""
+    return _tally.retries
 
 
 class _MismatchError(TransientStoreError):
@@ -124,13 +137,18 @@ def fetch(
     try:
         other = store.helper() if isinstance(store, StreamStore) else None
         if other is None:
-            found = _bring(store, wanted, retry)
+            found, tried = _bring(store, wanted, retry)
         else:  # All attempts at once, so that it can go on where one ended.
-            found = other.call(_bring, store, wanted, replace(retry, sleep=time.sleep))
+            found, tried = other.call(_bring, store, wanted, replace(retry, sleep=time.sleep))
+        _tally.retries += tried - 1
         with translated(f"Can't rename what was fetched to {part}"):
             part.replace(path)
     except _MismatchError as error:
+        _tally.retries += retry.attempts - 1
         raise ShardCorruptError(str(error)) from error
+    except (StoreTimeoutError, TransientStoreError):
+        _tally.retries += retry.attempts - 1
+        raise
     finally:
         part.unlink(missing_ok=True)
     logger.debug("Fetched %s from %r (%d bytes).", key, store, found)
@@ -147,11 +165,11 @@ class _Wanted:
     digest: tuple[str, str] | None
 
 
-def _bring(store: Store, wanted: _Wanted, retry: Retry) -> int:
+def _bring(store: Store, wanted: _Wanted, retry: Retry) -> tuple[int, int]:
     """Write an object to its temporary file, in some attempts.
 
     Returns:
-        Its bytes.
+        Its bytes, and the number of attempts.
     """
     transfer: _Copy | _Transfer
     transfer = (_Transfer if isinstance(store, StreamStore) else _Copy)(store, wanted)  # type: ignore[arg-type]
@@ -174,7 +192,7 @@ def _bring(store: Store, wanted: _Wanted, retry: Retry) -> int:
         return found
 
     try:
-        return retry.call(attempt)
+        return retry.call(attempt), tried
     except (StoreTimeoutError, TransientStoreError) as error:
         if tried > 1:
             error.args = (f"{error} It was tried {tried} times.",)

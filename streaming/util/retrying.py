@@ -68,7 +68,7 @@ class Retry:
                     attempt + 1,
                     self.attempts,
                     pause,
-                    error,
+                    str(error),  # What keeps the record should not keep all frames.
                 )
                 if self.sleep(pause):
                     raise

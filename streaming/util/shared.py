@@ -1,4 +1,4 @@
-"""Removal of what the predecessor has left in shared memory, and of dead run directories.
+"""Removal of what dead runs have left, of this library and of the predecessor.
 
 This library leaves nothing with a global name: its shared state is files under kernel locks.
 """
@@ -10,11 +10,13 @@ import os
 import re
 import tempfile
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
+from streaming.shared.directory import sweep_directory
 from streaming.shared.epoch import sweep_runs
 
-__all__ = ["clean_stale_shared_memory"]
+__all__ = ["clean", "clean_stale_shared_memory"]
 
 logger = logging.getLogger(__name__)
 
@@ -27,24 +29,41 @@ _LOCK = re.compile(r"(\d{6,})_(barrier|cache)_filelock")
 
 
 def clean_stale_shared_memory() -> None:
-    """Remove what dead processes of the predecessor, and of this library, have left behind.
+    """Remove what dead processes have left behind; see `clean`. A name of the predecessor's."""
+    removed = clean()
+    if removed:
+        logger.info("Removed %d files and directories of dead processes.", len(removed))
+
+
+def clean(directories: Sequence[Path] = (), *, is_dry: bool = False) -> list[Path]:
+    """Remove what this user's dead processes of this library and of the predecessor have left.
 
     That is: blocks of shared memory and lock files that nobody has open, and run directories whose
     owner is gone. Running jobs are left alone, so it may be called at any time, by any number of
     processes at once; it makes no process group and touches no GPU.
+
+    Args:
+        directories: Cache directories in which to remove parts of files as well, where nobody is at
+            work. Whoever uses a directory next does so too.
+        is_dry: Only find it.
+
+    Returns:
+        Paths of what was removed, or would be.
     """
     blocks, locks = _collect(_SHARED_MEMORY, _BLOCK), _collect(Path(tempfile.gettempdir()), _LOCK)
     in_use = _mapped() if blocks else set()
-    removed = 0
-    for prefix in blocks.keys() | locks.keys():
+    found: list[Path] = []
+    for prefix in sorted(blocks.keys() | locks.keys()):
         # One block in use means a running job, and then the others are its as well.
         if not in_use.isdisjoint(map(str, blocks[prefix])):
             continue
-        removed += sum(map(_unlink, blocks[prefix]))
-        removed += sum(_unlink(path) for path in locks[prefix] if not _is_locked(path))
-    removed += sweep_runs()
-    if removed:
-        logger.info("Removed %d files and directories of dead processes.", removed)
+        found += blocks[prefix] + [path for path in locks[prefix] if not _is_locked(path)]
+    if not is_dry:
+        found = list(filter(_unlink, found))
+    found += sweep_runs(is_dry=is_dry)
+    for directory in directories:
+        found += sweep_directory(directory, is_dry=is_dry)
+    return found
 
 
 def _collect(directory: Path, pattern: re.Pattern[str]) -> defaultdict[str, list[Path]]:

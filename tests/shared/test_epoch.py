@@ -121,7 +121,7 @@ def test_what_a_loader_announces_is_kept_apart_by_loader(record: EpochRecord) ->
 def test_a_run_directory_goes_with_its_object() -> None:
     run = RunDirectory()
     assert runs() == [run.path]
-    assert sweep_runs() == 0
+    assert sweep_runs() == []
     del run
     assert runs() == []
 
@@ -143,7 +143,7 @@ def test_the_directory_of_a_killed_process_is_swept_by_the_next() -> None:
     ) as process:
         assert process.stdout is not None
         path = Path(process.stdout.readline().strip())
-        assert sweep_runs() == 0
+        assert sweep_runs() == []
         assert path.is_dir()
         process.send_signal(signal.SIGKILL)
     assert path.is_dir()
@@ -163,7 +163,7 @@ def test_a_sweep_leaves_young_ones_without_a_lease_and_what_is_not_ours() -> Non
     target = base / "precious"
     target.mkdir()
     link.symlink_to(target)
-    assert sweep_runs() == 1
+    assert len(sweep_runs()) == 1
     assert young.is_dir()
     assert not old.exists()
     assert target.is_dir()

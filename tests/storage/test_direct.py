@@ -103,7 +103,7 @@ def test_a_preview_shows_the_first_samples_and_reads_no_shard_whole(
 def test_nothing_is_left(remote: FaultyServer) -> None:
     dataset = DirectDataset(f"{remote.url}/bkt")
     dataset[0]
-    assert any(name.startswith("streaming-direct-") for name in os.listdir(tempfile.gettempdir()))
+    assert any(name.startswith("streaming-run-") for name in os.listdir(tempfile.gettempdir()))
     dataset.close()
     assert os.listdir(tempfile.gettempdir()) == []
     assert dataset[1]["number"] == 1

@@ -1,0 +1,89 @@
+"""`streaming cache`: what is in a cache directory, and what is going on there."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from streaming.cli._console import plain, say, show, size_text
+from streaming.shared.holders import Holder
+from streaming.surveying import Survey, find_damaged, survey
+
+__all__ = ["cache"]
+
+
+def cache(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A cache directory.")],
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare the digests of all files with the index.")
+    ] = False,
+) -> None:
+    """Show what a cache directory holds, who uses it, and what they have done.
+
+    Takes no lock and changes nothing, so it may be called beside any number of running jobs. With
+    --verify, exits with 1 if a file is damaged.
+    """
+    found = survey(directory)
+    damaged = [damage for one in found for damage in find_damaged(one.directory)] if verify else []
+    if as_json:
+        entries = [one.to_json() for one in found]
+        report = {"caches": entries, "damaged": [str(path) for path, _ in damaged]}
+        print(json.dumps(report, indent=2))
+    else:
+        for one in found:
+            _show(one)
+        for path, reason in damaged:
+            say(f"damaged: {path} {reason}")
+        if verify and not damaged:
+            say("No file is damaged, as far as the index has digests.")
+    if damaged:
+        raise typer.Exit(1)
+
+
+def _show(found: Survey) -> None:
+    stats = found.stats
+    table = Table(title=plain(str(found.directory)), title_justify="left", show_header=False)
+    rows = {
+        "from": found.remote or "unknown",
+        "shards here": f"{found.present} of {found.shards}",
+        "size": _sizes(found),
+        "hits, misses": f"{stats.hits}, {stats.misses}",
+        "fetched": f"{size_text(stats.fetched_bytes)} with {stats.retries} retries",
+        "evicted": f"{stats.evictions} shards, {size_text(stats.evicted_bytes)}",
+        "made anew": f"{stats.repairs} damaged shards",
+        "waits": f"{stats.num_waits}, {stats.wait_seconds:.1f} s in all; "
+        f"half under {stats.wait_p50:.3f} s, 99 % under {stats.wait_p99:.3f} s",
+        "users": _holders(found.users),
+        "locks": _holders(stats.holders),
+        "wrong sizes": _names(found.wrong_size),
+        "on their way": _names(found.parts),
+    }
+    for name, value in rows.items():
+        table.add_row(name, plain(value))
+    show(table)
+
+
+def _sizes(found: Survey) -> str:
+    packed = f", {size_text(found.zip_bytes)} compressed" if found.zip_bytes else ""
+    return f"{size_text(found.raw_bytes)}{packed}"
+
+
+def _holders(holders: Sequence[Holder]) -> str:
+    """Processes, each once, with what they hold if it is more than the lease."""
+    names = {
+        f"{one.pid} ({'waits for ' if one.is_waiting else ''}{one.lock.name})"
+        if one.lock.name != "lease"
+        else str(one.pid)
+        for one in holders
+    }
+    return _names(sorted(names))
+
+
+def _names(names: Sequence[str]) -> str:
+    if not names:
+        return "none"
+    return f"{len(names)}: {', '.join(names[:4])}{' ...' if len(names) > 4 else ''}"
