@@ -22,11 +22,13 @@ from streaming.cache import CachePart
 from streaming.config import DatasetConfig, default_predownload
 from streaming.constant import DEFAULT_RETRY, DEFAULT_TIMEOUT
 from streaming.direct import DirectRuntime
-from streaming.errors import ConfigError
+from streaming.distributed import all_gather_object
+from streaming.errors import ConfigError, StateError
 from streaming.foreign import refuse_accelerate
 from streaming.format.column import Column, Stack, slice_columns
 from streaming.format.index import get_index_basename
 from streaming.format.reader import Sample
+from streaming.format.tables import VersionLike
 from streaming.hashing import get_hash
 from streaming.idmap import Recipe
 from streaming.plan import EpochPlan, OrderSpec, Position, arrange, build_plan
@@ -38,12 +40,13 @@ from streaming.shared.directory import holders_of, state_path
 from streaming.shared.epoch import EpochRecord, RunDirectory, Start
 from streaming.shared.ids import Materialised, temporary_orders
 from streaming.shared.orphans import end_with_parent
+from streaming.shared.plain import describe_change
 from streaming.spanner import Spanner
 from streaming.state import check_state, dump_state, parse_state
 from streaming.stream import Stream, make_streams, weigh_streams
 from streaming.table import ShardTable
 from streaming.util.pretty import prettify_dec_bytes
-from streaming.world import World
+from streaming.world import World, process_group
 
 __all__ = ["Handoff", "StackedBatch", "Stacks", "StreamingDataset"]
 
@@ -132,7 +135,8 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
             if shards come from a remote and may all stay.
         cache_limit: Bytes that downloaded shards may take on this node, or a text such as "10gb".
         cache: "shards" keeps shards on this node; "none" reads only the samples that are asked for,
-            by ranges, and keeps nothing but the index: for few samples of a large dataset.
+            by ranges, and keeps nothing but the index: for few samples of a large dataset. Of
+            Parquet, "file" and "row_group" say what a shard is; see docs/parquet.md.
         sampling_method: "balanced" draws partial repeats anew each epoch, "fixed" the same.
         sampling_granularity: Samples taken from one shard at a time for partial repeats.
         partition_algo: How an epoch is dealt to workers.
@@ -152,6 +156,12 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         replication: Number of consecutive ranks that get the same samples.
         stream_name: Registered name of the class that `remote` and `local` make a stream of.
         stream_config: More arguments for it.
+        format: As for a Stream; so are the next five.
+        columns: Names of the columns that samples shall have.
+        format_options: More about data without an index.
+        allow_schema_mismatch: Unite files whose columns differ.
+        version: Version of a table.
+        follow: Go on with new versions of the table.
         world: This process's place among all; None: as the environment or torch says.
 
     Raises:
@@ -193,6 +203,12 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         replication: int | None = None,
         stream_name: str = "stream",
         stream_config: Mapping[str, Any] | None = None,
+        format: str | None = None,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        format_options: Mapping[str, Any] | None = None,
+        allow_schema_mismatch: bool = False,
+        version: VersionLike | None = None,
+        follow: bool = False,
         world: World | None = None,
     ) -> None:
         order = OrderSpec(
@@ -228,44 +244,46 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
             raise ConfigError(f"`stream_config` must be a dict, but is {stream_config!r}.")
         self._world = (World.detect() if world is None else world).with_workers(0, 0)
         self._world.replicate(order.replication)  # Its error should come before any I/O.
-        defaults = {
+        defaults: dict[str, Any] = {
             "download_retry": download_retry,
             "download_timeout": download_timeout,
             "validate_hash": validate_hash,
             "keep_zip": keep_zip,
         }
+        said: dict[str, Any] = {
+            "format": format,
+            "columns": columns,
+            "format_options": format_options,
+            "version": version,
+        }
+        said = {name: value for name, value in said.items() if value is not None}
+        said |= {"allow_schema_mismatch": True} if allow_schema_mismatch else {}
+        said |= {"follow": True} if follow else {}
+        if streams is not None and said:
+            raise ConfigError(f"Of `streams`, say {', '.join(said)} to each Stream.")
         self.streams = make_streams(
             streams,
             stream_name,
-            {"remote": remote, "local": local, "split": split, **defaults, **(stream_config or {})},
+            {
+                "remote": remote,
+                "local": local,
+                "split": split,
+                **defaults,
+                **said,
+                **(stream_config or {}),
+            },
         )
+        defaults["cache"] = cache
         for stream in self.streams:
             stream.apply_default(defaults)
-        self._parts = [
-            stream.open(allow_unsafe_types=allow_unsafe_types, world=self._world)
-            for stream in self.streams
-        ]
-        self._table = ShardTable.concatenate([part.index.table for part in self._parts])
-        self._describe_shards()
-        self._shares, self.epoch_size = weigh_streams(
-            self.streams, self.samples_per_stream, self._config.epoch_size, shuffle_seed
-        )
-        self.length = len(self)
+        self._cache, self._decoders = cache, decoders
         self._run: RunDirectory | None = RunDirectory()
         self._counting = CountsFolder(self._run.path)
-        # Not a method of ours: a cycle of references would keep leases until the next collection.
-        self._runtime = PerProcess(
-            partial(
-                _choose_runtime(cache, self._parts),
-                self._parts,
-                self._table.samples,
-                limit=self._config.cache_limit,
-                ranks_per_node=self._world.ranks_per_node,
-                allow_unsafe_types=allow_unsafe_types,
-                decoders=decoders,
-                counts=self._counting,
-            )
-        )
+        try:
+            self._open_streams([None] * len(self.streams))
+        except BaseException:
+            self._run.close()  # An error may be kept, and this object with it.
+            raise
         self._orders = PerProcess(partial(_make_orders, self._parts[0].directory.path))
         self._iterations = PerProcess(itertools.count)
         self._handoff: Handoff | None = None
@@ -343,6 +361,7 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
             )
         refuse_accelerate(self._parallel_world())
         start = self._begin()
+        self._read_versions(start.versions)
         world = self._parallel_world(detect=True)
         plan = self._plan(start, world)
         if plan.recipe is not None:
@@ -363,7 +382,7 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
             is_over: Whether a place is the end of its epoch.
         """
         self._world.checked_against_group()
-        return self._own_record().begin(is_over)
+        return self._own_record().begin(is_over, self._renews)
 
     @contextmanager
     def handing_over(self, handoff: Handoff) -> Iterator[None]:
@@ -392,6 +411,7 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
             num_workers: DataLoader workers of each rank.
             least: Samples that a worker must have to give out anything.
         """
+        self._read_versions(start.versions)
         world = self._world.with_workers(num_workers, 0).replicate(self._config.order.replication)
         layout = arrange(self._order(start), self._shares, world, self._position(start)).layout
         return layout.most_left(least) < least
@@ -407,7 +427,7 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         if info is None:
             return self.begin_epoch(self.is_over)
         ticket = (info.seed - info.id, times, info.num_workers)
-        return self._record.join(ticket, info.id, self.is_over)
+        return self._record.join(ticket, info.id, self.is_over, self._renews)
 
     def _iterate(
         self,
@@ -539,6 +559,9 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
     def _ahead(self) -> int:
         """Slots that a worker looks ahead: as it was told, or else enough to keep a line busy."""
         told = self._config.predownload
+        if any(part.decoded_limit is not None for part in self._parts):
+            # Each block looks into many shards, which costs the same for few samples of them.
+            told = max(told, 2 * MAX_BLOCK)
         is_told = told != default_predownload(self.batch_size)
         if is_told or self._config.cache_limit is not None or not self._is_remote:
             return told
@@ -589,6 +612,7 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
 
     def state_at(self, start: Start, seen: int) -> dict[str, Any]:
         """The state of a run that began an iteration at `start` and has now seen `seen` samples."""
+        self._read_versions(start.versions)
         order = self._order(start)
         place = msgspec.structs.replace(
             start,
@@ -611,6 +635,7 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         start, order, dataset = parse_state(obj)
         if start.epoch < 0:
             return
+        self._read_versions(start.versions)
         check_state(self._order(start).to_json(), order, self._identity, dataset)
         self.is_over(start)  # A place behind the end is an error here, not in a worker.
         self._own_record().load(start)
@@ -682,9 +707,100 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
             "global_batch_size": batch_size and batch_size * self._parallel_world().num_ranks,
             "weights": describe_shares(self._shares),
             "shards_and_weights": get_hash("xxh3_64", shape),
+            **({} if all(x is None for x in self.versions) else {"versions": self.versions}),
         }
 
+    # --- Versions of tables -------------------------------------------------------------------
+
+    @property
+    def versions(self) -> list[int | None]:
+        """The version of each stream that is a table; None for other streams."""
+        return [part.version for part in self._parts]
+
+    def _read_versions(self, versions: Sequence[int | None] | None) -> None:
+        """Read tables in these versions from now on; None: as it is.
+
+        Raises:
+            StateError: A stream was told to read another version.
+        """
+        if versions is None or list(versions) == self.versions or len(versions) != len(self._parts):
+            return  # Of other streams it is; whoever compares states says so better.
+        for stream, part, wanted in zip(self.streams, self._parts, versions, strict=True):
+            if isinstance(stream.version, int) and wanted not in (None, part.version):
+                raise StateError(
+                    f"The state is of version {wanted} of {stream.remote or stream.local}, but "
+                    f"`version` is {stream.version}. Leave it out, or give the state's."
+                )
+        runtime = self._runtime.peek()
+        self._open_streams(versions)
+        if runtime is not None:
+            runtime.close()
+
+    def _renew(self, start: Start) -> Start:
+        """The beginning of an epoch, with the newest versions of the tables that are followed.
+
+        Raises:
+            ConfigError: There are several ranks, and no way for them to agree.
+        """
+        self._read_versions(start.versions)
+        found: list[int | None] = [
+            stream.newest_version() if stream.follow else part.version
+            for stream, part in zip(self.streams, self._parts, strict=True)
+        ]
+        if self._world.num_ranks > 1:
+            if get_worker_info() is not None or process_group() is None:
+                raise ConfigError(
+                    "With several ranks, `follow` needs a process group and StreamingDataLoader, "
+                    "so that all ranks go on with the same version of a table."
+                )
+            found = all_gather_object(found)[0]
+        old = self._parts
+        self._read_versions(found)
+        for before, after in zip(old, self._parts, strict=True):
+            if before.version != after.version:
+                logger.info("%s", describe_change(before, after))
+        return msgspec.structs.replace(start, versions=tuple(found))
+
+    @property
+    def _renews(self) -> Callable[[Start], Start] | None:
+        return self._renew if any(stream.follow for stream in self.streams) else None
+
     # --- Making it ----------------------------------------------------------------------------
+
+    def _open_streams(self, versions: Sequence[int | None]) -> None:
+        """Open the streams, and set all that follows from what is in them.
+
+        Args:
+            versions: Of each, whatever it was told; None: as it was.
+        """
+        config = self._config
+        self._parts = [
+            stream.open(
+                allow_unsafe_types=config.allow_unsafe_types, world=self._world, version=version
+            )
+            for stream, version in zip(self.streams, versions, strict=True)
+        ]
+        self._table = ShardTable.concatenate([part.index.table for part in self._parts])
+        self._describe_shards()
+        self._shares, self.epoch_size = weigh_streams(
+            self.streams, self.samples_per_stream, config.epoch_size, config.order.shuffle_seed
+        )
+        self.length = len(self)
+        # Not a method of ours: a cycle of references would keep leases until the next collection.
+        self._runtime = PerProcess(
+            partial(
+                _choose_runtime(self._cache, self._parts),
+                self._parts,
+                self._table.samples,
+                limit=config.cache_limit,
+                ranks_per_node=self._world.ranks_per_node,
+                allow_unsafe_types=config.allow_unsafe_types,
+                decoders=self._decoders,
+                counts=self._counting,
+            )
+        )
+        for name in ("_identity", "shards"):
+            self.__dict__.pop(name, None)
 
     def _describe_shards(self) -> None:
         """Set the attributes that tell of shards and samples, for users."""
@@ -770,10 +886,10 @@ def _first_shards(
 
 def _choose_runtime(cache: str, parts: Sequence[CachePart]) -> type[Runtime]:
     """What reads samples: from shards that are kept here, or from afar."""
-    if cache == "shards":
+    if cache in ("shards", "file", "row_group"):
         return Runtime
     if cache != "none":
-        raise ConfigError(f"`cache` is 'shards' or 'none', but is {cache!r}.")
+        raise ConfigError(f"`cache` is 'shards', 'file', 'row_group' or 'none', but is {cache!r}.")
     if any(part.source is None for part in parts):
         raise ConfigError("`cache` is 'none', but a stream has no `remote` to read from.")
     if any(part.validate_hash for part in parts):

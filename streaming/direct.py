@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from streaming.array import Array
 from streaming.cache import CacheDirectory, CachePart, ShardCache
-from streaming.compression import decompress_file
 from streaming.constant import DEFAULT_RETRY, DEFAULT_TIMEOUT
 from streaming.errors import ConfigError, ShardCorruptError
 from streaming.format import (
@@ -39,6 +38,7 @@ from streaming.hashing import get_hash
 from streaming.runtime import PerProcess, Runtime, checked_ids
 from streaming.shared.counts import CountsFolder
 from streaming.shared.epoch import RunDirectory
+from streaming.shared.files import fetch_file, make_raw
 from streaming.stream import StreamSource
 
 __all__ = ["DirectDataset", "DirectRuntime"]
@@ -161,9 +161,14 @@ class DirectRuntime(Runtime):
         source = self._parts[part].source
         if not isinstance(source, StreamSource):
             raise ConfigError("Shards can't be read directly without a remote to read from.")
-        kind = _RangedShard if _has_ranges(info) else _WholeShard
-        shard = kind(info, source, Path(self._run.path, f"{number}-{next(self._numbers)}"))
+        name = Path(self._run.path, f"{number}-{next(self._numbers)}")
         columns, unsafe = self._parts[part].columns, self._allows_unsafe
+        open_remote = formats.get(info.format).open_remote
+        if open_remote is not None:
+            shard = _Shard(info, source, name)
+            shard.reader = open_remote(info, source, columns)
+            return shard
+        shard = (_RangedShard if _has_ranges(info) else _WholeShard)(info, source, name)
         shard.reader = open_reader(info, shard.paths, columns, allow_unsafe_types=unsafe)
         if self._decoders:
             shard.reader.use_decoders(self._decoders)
@@ -297,12 +302,11 @@ class _WholeShard(_Shard):
             if zipped is None:
                 source.fetch(raw, path)
             else:
-                assert info.compression is not None  # The index was checked for it.
                 packed = path.with_suffix(".zip")
-                source.fetch(zipped, packed)
-                decompress_file(info.compression, packed, path, size=raw.bytes)
+                fetch_file(source, info, zipped, packed, None)
+                make_raw(info, packed, path, size=raw.bytes)
                 packed.unlink()
-            self.num_bytes += raw.bytes
+            self.num_bytes += path.stat().st_size
 
 
 class _RangedShard(_Shard):

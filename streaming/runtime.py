@@ -7,15 +7,15 @@ each shard it touches; nothing here is done per sample but the handing out.
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import groupby, pairwise
 from typing import Any, Generic, Literal, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streaming.cache import CachePart, ShardCache
-from streaming.errors import ShardCorruptError
+from streaming.errors import MissingFileError, ShardCorruptError
 from streaming.format.column import Column, Pieces, Stack, merge_columns, merge_stacks
 from streaming.format.reader import Sample, ShardReader
 from streaming.prefetch import Prefetcher
@@ -26,6 +26,8 @@ from streaming.world import detect_worker
 __all__ = ["PerProcess", "Runtime", "checked_ids"]
 
 T = TypeVar("T")
+
+_Method = Literal["take", "take_parts", "take_stacked"]
 
 # An open reader holds some KB and one or two maps of files, of usually 65,530 that there may be.
 MAX_READERS = 1024
@@ -219,7 +221,7 @@ class Runtime:
         self.cache.close()
 
     def _take_each(
-        self, ids: NDArray[np.int64], method: Literal["take", "take_parts", "take_stacked"]
+        self, ids: NDArray[np.int64], method: _Method
     ) -> tuple[list[Any], NDArray[np.int64] | None]:
         """What each shard gives, and where the samples of one shard after another belong.
 
@@ -235,16 +237,57 @@ class Runtime:
         order = np.argsort(shards.astype(np.uint16) if is_short else shards, kind="stable")
         sorted_shards, sorted_offsets = shards[order], offsets[order]
         bounds = np.flatnonzero(np.diff(sorted_shards, prepend=-1, append=-1)).tolist()
-        parts = [
-            self._take(int(sorted_shards[start]), sorted_offsets[start:stop], method)
-            for start, stop in pairwise(bounds)
-        ]
-        return parts, order
+        pieces = [(int(sorted_shards[a]), sorted_offsets[a:b]) for a, b in pairwise(bounds)]
+        runs = [list(run) for _, run in groupby(pieces, self._group)]
+        if len(runs) == 1 and len(pieces) > 1:
+            return [self._take_run(runs[0], order, method)], None
+        return [
+            self._take(*run[0], method) if len(run) == 1 else self._take_run(run, None, method)
+            for run in runs
+        ], order
 
-    def _take(self, shard: int, offsets: NDArray[np.int64], method: str) -> Any:
+    def _group(self, piece: tuple[int, NDArray[np.int64]]) -> Hashable:
+        """What pieces have in common that are read by one call: at least the shard."""
+        return self.reader(piece[0]).group or piece[0]
+
+    def _take_run(
+        self,
+        pieces: list[tuple[int, NDArray[np.int64]]],
+        places: NDArray[np.int64] | None,
+        method: _Method,
+    ) -> Any:
+        """What the shards of one group give; see `ShardReader.take_group`."""
+        if method == "take_stacked":
+            return None  # Readers of groups can't tell.
+        shards = [shard for shard, _ in pieces]
+        for shard in shards:
+            self.cache.touch(shard)
+        wanted: Literal["take", "take_columns"] = "take" if method == "take" else "take_columns"
+        for is_last in (False, True):
+            readers = [(self.reader(shard), offsets) for shard, offsets in pieces]
+            try:
+                return readers[0][0].take_group(readers, places, wanted)
+            except MissingFileError:  # Another process has evicted one.
+                if is_last:
+                    raise
+                self._bring_back(shards)
+        raise AssertionError("It returns or raises.")
+
+    def _bring_back(self, shards: Sequence[int]) -> None:
+        """Open shards anew, of which a file was found to be gone."""
+        for shard in shards:
+            self.forget(shard)
+        for shard in shards:
+            self.reader(shard).reopen()
+
+    def _take(self, shard: int, offsets: NDArray[np.int64], method: _Method) -> Any:
         self.cache.touch(shard)
         try:
-            return getattr(self.reader(shard), method)(offsets)
+            try:
+                return getattr(self.reader(shard), method)(offsets)
+            except MissingFileError:  # Another process has evicted it.
+                self._bring_back([shard])
+                return getattr(self.reader(shard), method)(offsets)
         except ShardCorruptError as error:
             return getattr(self._repaired(shard, error), method)(offsets)
 

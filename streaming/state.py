@@ -88,12 +88,19 @@ def parse_state(state: object) -> tuple[Start, Mapping[str, Any] | None, Mapping
     for name in ("num_canonical_nodes", "initial_physical_nodes"):
         if (value := getattr(found, name)) is not None and value < 1:
             raise StateError(f"`{name}` of a state must be at least 1, but is {value}.")
+    versions = (found.dataset or {}).get("versions")
+    if not (
+        versions is None
+        or (isinstance(versions, list) and {type(x) for x in versions} <= {int, type(None)})
+    ):
+        raise StateError(f"`versions` of a state must be numbers, but are {versions!r:.100}.")
     start = Start(
         epoch=found.epoch,
         seen=found.sample_in_epoch,
         num_canonical_nodes=found.num_canonical_nodes,
         shuffle_seed=found.shuffle_seed,
         initial_physical_nodes=found.initial_physical_nodes,
+        versions=None if versions is None else tuple(versions),
     )
     return start, found.order, found.dataset
 

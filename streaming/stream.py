@@ -1,6 +1,8 @@
 """One source of samples, and its weight among others."""
 
+import dataclasses
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -23,7 +25,9 @@ from streaming.errors import (
     StoreError,
 )
 from streaming.format import FileInfo, Index, ShardInfo, check_types, formats
+from streaming.format.indexing import in_threads
 from streaming.format.listing import Place, is_data_file
+from streaming.format.tables import VersionLike, parse_version
 from streaming.hashing import is_hash
 from streaming.overriding import (
     OverriddenSource,
@@ -34,17 +38,32 @@ from streaming.overriding import (
 )
 from streaming.sampling import Share, Weight, weigh
 from streaming.schedule import Schedule
-from streaming.shared.plain import PlainData, default_directory, obtain_plain_index
+from streaming.shared.plain import (
+    PlainData,
+    default_directory,
+    find_version,
+    obtain_plain_index,
+)
 from streaming.shared.source import has_made_index
 from streaming.storage import Store, join_key, open_store
 from streaming.storage.download import fetch
+from streaming.storage.store import translated
 from streaming.storage.stores.local import LocalStore
 from streaming.util.checking import check_flag, check_number, check_text, check_whole
+from streaming.util.pretty import normalize_bytes
 from streaming.util.registries import TypedRegistry, create_registry
 from streaming.util.retrying import Retry
 from streaming.world import World
 
 __all__ = ["Stream", "StreamSource", "make_streams", "streams_registry", "weigh_streams"]
+
+# What a shard is of data without an index, where there is a choice.
+_UNITS = ("file", "row_group")
+# Decoded files are as large as the data in memory, so that they get no more than a part of a disk.
+_MOST_DECODED = 64 << 30
+# Parts of files come by requests of so many bytes, and so many of these at a time.
+_PIECE = 2 << 20
+_PIECES_AT_A_TIME = 4
 
 _Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -80,7 +99,13 @@ class Stream(StreamSteps):
         columns: Names of the columns that samples shall have; None for all. For data without an
             index, also a mapping of names to encodings, which are inferred otherwise.
         format_options: More about data without an index, such as ``{"separator": "|"}``; see
-            docs/text.md.
+            docs/text.md, docs/parquet.md and docs/tables.md.
+        allow_schema_mismatch: Unite files of a table whose columns differ: what a file lacks is
+            None, and types are widened where one holds all values of the other.
+        version: Which version of a table to read: its number, a tag, or a time (the newest that is
+            not later). None: the newest when the dataset is made. It stays so for the run, and a
+            state goes on with the version that it was saved with.
+        follow: Go on with the newest version of the table at the end of each epoch.
 
     Raises:
         ConfigError: An argument can't be meant as it is.
@@ -104,9 +129,18 @@ class Stream(StreamSteps):
         format: str | None = None,
         columns: Sequence[str] | Mapping[str, str] | None = None,
         format_options: Mapping[str, Any] | None = None,
+        allow_schema_mismatch: bool = False,
+        version: VersionLike | None = None,
+        follow: bool = False,
     ) -> None:
         if remote is None and local is None:
             raise ConfigError("A stream needs `remote`, `local` or both; neither was given.")
+        parse_version(version)
+        if check_flag("follow", follow) and version is not None:
+            raise ConfigError(
+                f"`follow` takes the newest version of a table, and `version` is {version!r}: give "
+                "one of them."
+            )
         self.remote = _as_text(remote, "remote")
         if self.remote is not None and not is_overridden(self, "_download_file"):
             # An unknown scheme should be news now, not in a worker.
@@ -116,9 +150,15 @@ class Stream(StreamSteps):
         self.local = _as_text(local, "local") or default_directory(_name(remote))
         self.validate_hash = validate_hash
         self._opened_directory: Path | None = None
+        self._opened_version: int | None = None
         self.storage_options = dict(storage_options or {})
         self.format, self.format_options = format, dict(format_options or {})
+        if allow_schema_mismatch:
+            self.format_options["allow_schema_mismatch"] = True
         self.columns = columns
+        self._unit: str | None = None
+        self._is_in_place = False
+        self.version, self.follow = version, follow
         self._files: _Files = remote or local or ""
         self._plain_root: str | None = None  # of files without an index
         # What the user gave, apart from what a dataset derives: the stream may serve a second one.
@@ -147,7 +187,8 @@ class Stream(StreamSteps):
         """Fill in what was left unset.
 
         Args:
-            default: Values for `download_retry`, `download_timeout`, `validate_hash`, `keep_zip`.
+            default: Values for `download_retry`, `download_timeout`, `validate_hash`, `keep_zip`,
+                and `cache`, which may say what a shard is of data without an index.
 
         Raises:
             ConfigError: One of them can't be meant as it is.
@@ -158,6 +199,7 @@ class Stream(StreamSteps):
         for name in ("download_retry", "download_timeout", "keep_zip"):
             if not hasattr(self, name):
                 setattr(self, name, default.get(name, fallback.get(name, False)))
+        self._unit = default.get("cache") if default.get("cache") in _UNITS else None
         self.validate_hash = self.validate_hash or default.get("validate_hash") or None
 
     @property
@@ -184,7 +226,7 @@ class Stream(StreamSteps):
 
     def plain_source(self) -> "StreamSource | None":
         """The same, whatever a subclass does to fetch them."""
-        if self._is_here:
+        if self._is_here or self._is_in_place:
             return None
         options = {"timeout": self.download_timeout, **self.storage_options}
         return StreamSource(self._plain_root or self._root, self.download_retry, options)
@@ -222,29 +264,39 @@ class Stream(StreamSteps):
         is_list = self.remote is None and not isinstance(self._files, str | os.PathLike)
         return os.path.realpath(self.directory), _name(self._files) if is_list else ""
 
-    def obtain_index(self) -> tuple[Index, CacheDirectory]:
+    def obtain_index(self, version: int | None = None) -> tuple[Index, CacheDirectory]:
         """The index, fetched or made first if need be, and where the shards are.
 
         See `streaming.cache.obtain_index`, and `obtain_plain_index` for data without an index.
+
+        Args:
+            version: Of a table, whatever the stream was told; None: as it was.
         """
-        self._plain_root = None
-        place = self._place()
-        # What looks like files is looked for first; who may not list a bucket is told "denied" for
-        # an index that is not there.
-        seems_plain = bool(place.names) or is_data_file(place.root)
-        if seems_plain or has_made_index(self.directory):
-            found, failure = self._try_plain_index(place)
-            if found is None:
-                found = self._obtain_index_of(failure)
-        else:
-            try:
-                found = obtain_index(self.directory, self.source())
-            except (MissingFileError, ObjectNotFoundError, AccessDeniedError):
-                found, _ = self._try_plain_index(place)
-                if found is None:
-                    raise
+        self._plain_root, self._is_in_place, self._opened_version = None, False, None
+        found = self._find_index(self._place(), version)
         self._opened_directory = found[1].path
         return found
+
+    def _find_index(self, place: Place, version: int | None) -> tuple[Index, CacheDirectory]:
+        """The same, wherever it is looked for first."""
+        is_table = self.version is not None or version is not None or self.follow
+        is_table |= self.format is not None and formats.get(self.format).table is not None
+        if is_table:
+            found = self._obtain_plain_index(place, version)
+            if found is not None:
+                return found
+        # What looks like files is looked for first; who may not list a bucket is told "denied" for
+        # an index that is not there.
+        if place.names or is_data_file(place.root) or has_made_index(self.directory):
+            found, failure = self._try_plain_index(place, version)
+            return self._obtain_index_of(failure) if found is None else found
+        try:
+            return obtain_index(self.directory, self.source())
+        except (MissingFileError, ObjectNotFoundError, AccessDeniedError):
+            found, _ = self._try_plain_index(place, version)
+            if found is None:
+                raise
+            return found
 
     def _obtain_index_of(self, failure: StoreError | None) -> tuple[Index, CacheDirectory]:
         """The index where files were looked for in vain; what failed then, if there is none."""
@@ -256,11 +308,11 @@ class Stream(StreamSteps):
             raise failure from missing
 
     def _try_plain_index(
-        self, place: Place
+        self, place: Place, version: int | None
     ) -> tuple[tuple[Index, CacheDirectory] | None, StoreError | None]:
         """The index of data that has none, or what failed; neither if there is nothing to read."""
         try:
-            return self._obtain_plain_index(place), None
+            return self._obtain_plain_index(place, version), None
         except StoreError as error:
             return None, error
 
@@ -272,33 +324,60 @@ class Stream(StreamSteps):
             raise ConfigError(f"`split` is {self.split!r}, but a list of files has no directory.")
         return Place.parse(self._files)
 
-    def _obtain_plain_index(self, place: Place) -> tuple[Index, CacheDirectory] | None:
+    def _obtain_plain_index(
+        self, place: Place, version: int | None
+    ) -> tuple[Index, CacheDirectory] | None:
         """The same for data without an index; None if there is nothing to read."""
         if is_overridden(self, "_download_file"):
             return None  # What there is can't be listed.
-        is_here = self.plain_source() is None
-        found = obtain_plain_index(
-            PlainData(
-                place=place,
-                local=None if is_here else self.directory,
-                format=self.format,
-                columns=self.columns if isinstance(self.columns, Mapping) else None,
-                options=self.format_options,
-                storage_options={} if is_here else self.storage_options,
-                retry=self.download_retry,
-            )
-        )
+        found = obtain_plain_index(self._plain_data(place, version))
         if found is None:
             return None
-        self._plain_root = found.root
+        self._plain_root, self._is_in_place = found.root, found.is_in_place
+        self._opened_version = found.version
         return found.index, found.directory
 
-    def open(self, *, allow_unsafe_types: bool = False, world: World | None = None) -> CachePart:
+    def _plain_data(self, place: Place, version: int | None) -> PlainData:
+        """What the user said of data without an index."""
+        is_here = self.plain_source() is None
+        columns = self.columns if isinstance(self.columns, Mapping) else None
+        names = None if self.columns is None or columns is not None else tuple(self.columns)
+        return PlainData(
+            place=place,
+            local=None if is_here else self.directory,
+            format=self.format,
+            columns=columns,
+            names=names,
+            unit=self._unit,
+            options=self.format_options,
+            storage_options={} if is_here else self.storage_options,
+            retry=self.download_retry,
+            version=self.version if version is None else version,
+        )
+
+    def newest_version(self) -> int | None:
+        """The newest version of the table there is now; None if this is no table.
+
+        Raises:
+            StoreError: It can't be looked up.
+        """
+        return find_version(
+            dataclasses.replace(self._plain_data(self._place(), None), version=None)
+        )
+
+    def open(
+        self,
+        *,
+        allow_unsafe_types: bool = False,
+        world: World | None = None,
+        version: int | None = None,
+    ) -> CachePart:
         """Read the index, which is fetched first if need be; defaults must have been applied.
 
         Args:
             allow_unsafe_types: Accept columns whose decoding runs code that the data holds.
             world: What a subclass's `get_shards` is told; None: as the environment or torch says.
+            version: Of a table, whatever the stream was told; None: as it was.
 
         Raises:
             UnsafeTypeError: There is such a column, and it was not allowed.
@@ -309,7 +388,7 @@ class Stream(StreamSteps):
             shards = self.get_shards(world or World.detect(), allow_unsafe_types)
             index, directory = index_of(shards, self)
         else:
-            index, directory = self.obtain_index()
+            index, directory = self.obtain_index(version)
         source = self.source()
         if not index.samples:
             raise EmptyDatasetError(
@@ -320,8 +399,23 @@ class Stream(StreamSteps):
         for info in index.examples():
             self._check_format(info)
             check_types(info, allow_unsafe_types, columns)
-        keep_zip, steps = self.safe_keep_zip, Overrides.of(self)
-        return CachePart(directory, index, source, keep_zip, self.validate_hash, steps, columns)
+        limit = self._decoded_limit(index, directory)
+        # What was decoded is much larger than what it was made from, and goes first.
+        keep_zip, steps = self.safe_keep_zip or limit is not None, Overrides.of(self)
+        check, table_version = self.validate_hash, self._opened_version
+        return CachePart(
+            directory, index, source, keep_zip, check, steps, columns, limit, table_version
+        )
+
+    def _decoded_limit(self, index: Index, directory: CacheDirectory) -> int | None:
+        """Bytes that decoded files may take; None if there are none, whose size is as indexed."""
+        if all(formats.get(info.format).decode is None for info in index.examples()):
+            return None
+        told = self.format_options.get("decoded_limit")
+        if told is not None:
+            return normalize_bytes(told)
+        free = shutil.disk_usage(directory.path).free
+        return max(min(_MOST_DECODED, free // 4), 0)
 
     def _check_format(self, info: ShardInfo) -> None:
         """See that what the user said of data without an index is said of such."""
@@ -395,6 +489,36 @@ class StreamSource:
         with self._opened(basename) as (store, key):
             about = store.stat(key)
         return f"{about.etag or ''}-{about.size}"
+
+    def fetch_ranges(self, file: FileInfo, ranges: Sequence[Sequence[int]], path: Path) -> None:
+        """Copy parts of a file to `path`, one after another; see `RangeSource`."""
+        pieces = [
+            (at, min(at + _PIECE, stop))
+            for start, stop in ranges
+            for at in range(start, stop, _PIECE)
+        ]
+        with self._opened(file.basename) as (store, key), path.open("wb") as out:
+
+            def read(span: tuple[int, int]) -> bytes:
+                data = self._retry.call(store.read, key, *span)
+                if len(data) != span[1] - span[0]:
+                    raise ShardCorruptError(
+                        f"{self.url(file.basename)} should have {file.bytes} bytes, but ends after "
+                        f"{span[0] + len(data)}."
+                    )
+                return data
+
+            # Some at a time, so that they are in memory for a moment only.
+            for first in range(0, len(pieces), _PIECES_AT_A_TIME):
+                some = pieces[first : first + _PIECES_AT_A_TIME]
+                for data in in_threads(read, some, len(some)):
+                    with translated(f"Can't write {path}"):
+                        out.write(data)
+            if file.etag is not None and file.etag != self._retry.call(store.stat, key).etag:
+                raise ShardCorruptError(
+                    f"{self.url(file.basename)} was replaced after it was indexed. Make the "
+                    f"dataset anew, and it is indexed again."
+                )
 
     def read(self, basename: str, start: int = 0, stop: int | None = None) -> bytes:
         """The bytes [start, stop) of a file; fewer if it ends before `stop`."""

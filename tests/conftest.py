@@ -20,6 +20,8 @@ import hypothesis
 import psutil
 import pytest
 
+from streaming.storage import guard
+
 pytest.register_assert_rewrite("tests.suites")
 
 # One profile everywhere: a test that fails by chance on another machine is of no use. A deadline
@@ -194,6 +196,26 @@ def _wait_until(is_done: Callable[[], bool]) -> None:
         if is_done():
             return
         wait.wait(GRACE / 50)
+
+
+@pytest.fixture(scope="session")
+def helper_of_session() -> Iterator[int | None]:
+    """The process that opens tables for this one, started once: it loads large libraries."""
+    helper = guard.helper()
+    assert helper is not None
+    helper.call(os.getpid)
+    yield helper.pid
+    guard.end_helper()
+
+
+@pytest.fixture
+def opens_tables(helper_of_session: int | None) -> Iterator[None]:
+    """For tests that read tables: let go of what is kept of them."""
+    yield
+    guard.drop_kept()
+    helper = guard.helper()
+    if helper is not None and helper.pid != helper_of_session:
+        guard.end_helper()
 
 
 class RunPython(Protocol):

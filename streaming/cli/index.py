@@ -37,14 +37,23 @@ def index(
     quoting: Annotated[
         bool, typer.Option("--quoting/--no-quoting", help="Whether quotes mean anything.")
     ] = True,
+    out: Annotated[
+        str | None, typer.Option(help="Where the index of Parquet shall be, if not beside them.")
+    ] = None,
+    allow_schema_mismatch: Annotated[
+        bool, typer.Option("--allow-schema-mismatch", help="Parquet files may differ in columns.")
+    ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the index that is there.")
     ] = False,
 ) -> None:
-    r"""Write an index beside files of JSON lines or separated text, so that nobody need make one.
+    r"""Write an index beside files of JSON lines, separated text or Parquet, so that none is made.
 
     Reads .jsonl, .ndjson, .csv and .tsv, each also as .gz, .zst or .bz2. The files stay as they
     are; beside each comes a small .meta file, and index.json last. Index again when files change.
+
+    Of .parquet files all footers go into one file, _streaming.arrow, or where --out says; readers
+    then look at none but those that are new or changed.
 
     --separator takes \t for a tab.
     """
@@ -57,6 +66,8 @@ def index(
         options["header"] = False
     if not quoting:
         options["quoting"] = False
+    if allow_schema_mismatch:
+        options["allow_schema_mismatch"] = True
     started = time.perf_counter()
     report = write_index(
         source[0] if len(source) == 1 else source,
@@ -64,6 +75,7 @@ def index(
         columns=None if columns is None else unpack_str2str(columns),
         options=options,
         overwrite=overwrite,
+        out=out,
     )
     seconds = time.perf_counter() - started
     say(

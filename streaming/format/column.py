@@ -1,7 +1,7 @@
 """What `take_columns` gives: one column of many samples."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +12,7 @@ from streaming.errors import DataError
 from streaming.util.importing import lazy
 
 __all__ = [
+    "ArrowColumn",
     "BytesColumn",
     "Column",
     "Pieces",
@@ -204,6 +205,55 @@ class BytesColumn:
         return array if type is None else array.cast(type)
 
 
+class ArrowColumn:
+    """Values that lie in an Arrow array: nested ones, and those among which some are missing.
+
+    Args:
+        array: The values.
+        convert: Makes a list of them as samples have them; pickles.
+    """
+
+    __slots__ = ("_convert", "array")
+
+    def __init__(self, array: Any, convert: Callable[[Any], list[Any]]) -> None:
+        self.array = array
+        self._convert = convert
+
+    def take(self, places: NDArray[np.int64]) -> "ArrowColumn":
+        """The values at these places, in the order asked."""
+        return ArrowColumn(self.array.take(lazy("pyarrow", "parquet").array(places)), self._convert)
+
+    def slice(self, start: int, stop: int) -> "ArrowColumn":
+        """The values in [start, stop)."""
+        return ArrowColumn(self.array.slice(start, stop - start), self._convert)
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, index: int) -> Any:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"Index {index} is not in a column of {len(self)} values.")
+        return self._convert(self.array.slice(index % len(self), 1))[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.to_pylist())
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self)} x {self.array.type}>"
+
+    def to_pylist(self) -> list[Any]:
+        """All values, as samples have them."""
+        return self._convert(self.array)
+
+    def to_arrow(self) -> Any:
+        """The same memory as a pyarrow array."""
+        return self.array
+
+    def __arrow_array__(self, type: Any = None) -> Any:
+        """What `pyarrow.array(column)` calls."""
+        return self.array if type is None else self.array.cast(type)
+
+
 class Pieces:
     """Large arrays of one type and shape, left where they lie until they are wanted.
 
@@ -273,14 +323,16 @@ class Pieces:
         return array
 
 
-Column = NDArray[Any] | BytesColumn | list[Any]
+Column = NDArray[Any] | BytesColumn | ArrowColumn | list[Any]
 Stack = NDArray[Any] | Pieces | list[Any]
 
 
 def slice_columns(columns: Mapping[str, Column], start: int, stop: int) -> dict[str, Column]:
     """The samples in [start, stop) of some columns; arrays share their memory."""
     return {
-        name: column.slice(start, stop) if isinstance(column, BytesColumn) else column[start:stop]
+        name: column.slice(start, stop)
+        if isinstance(column, BytesColumn | ArrowColumn)
+        else column[start:stop]
         for name, column in columns.items()
     }
 
@@ -331,12 +383,14 @@ def merge_stacks(
 
 def _merge(parts: Sequence[Column | Pieces], places: NDArray[np.int64]) -> Column:
     first = parts[0]
+    arrows = [part for part in parts if isinstance(part, ArrowColumn)]
+    if arrows:
+        joined = _merge_arrow(parts, arrows[0], places)
+        return _merge_values(parts, places) if joined is None else joined
     if isinstance(first, BytesColumn):
         texts = [part for part in parts if isinstance(part, BytesColumn)]
         if len(texts) == len(parts) and len({part.is_text for part in texts}) == 1:
-            order = np.empty_like(places)
-            order[places] = np.arange(len(places))
-            return BytesColumn.concatenate(texts).take(order)
+            return BytesColumn.concatenate(texts).take(_inverse(places))
         return _merge_values(parts, places)
     merged = _merge_alike(parts, places)
     if merged is None:
@@ -367,6 +421,42 @@ def _merge_alike(
 
 def _merge_values(parts: Sequence[Column | Pieces], places: NDArray[np.int64]) -> list[Any]:
     values = [value for part in parts for value in part]
+    return [values[place] for place in _inverse(places).tolist()]
+
+
+def _merge_arrow(
+    parts: Sequence[Column | Pieces], like: ArrowColumn, places: NDArray[np.int64]
+) -> ArrowColumn | None:
+    """Parts of which at least one is Arrow's, as others are where no value is missing.
+
+    Returns:
+        None if they are of different types.
+    """
+    arrow = lazy("pyarrow", "parquet")
+    kind, arrays = like.array.type, []
+    for part in parts:
+        if isinstance(part, ArrowColumn):
+            array = part.array
+        elif isinstance(part, BytesColumn):
+            array = part.to_arrow().cast(kind) if _is_text(arrow, kind) else None
+        elif isinstance(part, np.ndarray) and part.ndim == 1:
+            array = arrow.array(part)
+        else:
+            array = None
+        if array is None or array.type != kind:
+            return None
+        arrays.append(array)
+    joined = ArrowColumn(arrow.concat_arrays(arrays), like._convert)
+    return joined.take(_inverse(places))
+
+
+def _is_text(arrow: Any, kind: Any) -> bool:
+    kinds = (arrow.string(), arrow.large_string(), arrow.binary(), arrow.large_binary())
+    return kind in kinds
+
+
+def _inverse(places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of a permutation."""
     order = np.empty_like(places)
     order[places] = np.arange(len(places))
-    return [values[place] for place in order.tolist()]
+    return order

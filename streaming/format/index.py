@@ -223,7 +223,9 @@ class Index:
         """
         kind = self._kinds[self._kind[shard]]
         pairs = []
-        for part in ("meta", "data"):
+        # Shards that were found without an index may have more files than it could name.
+        more = sorted(key[4:] for key in self._files if key.startswith("raw_more"))
+        for part in (*reversed(more), "meta", "data"):
             raw, zipped = (
                 self._files[key].get(shard, self.where) if key in self._files else None
                 for key in (f"raw_{part}", f"zip_{part}")
@@ -331,7 +333,9 @@ def build_index(
             kinds.append(_Kind(info.format, info.compression, info.extra))
         kind[i] = numbers[key]
     files: dict[str, _Files] = {}
-    for part, place in (("meta", -2), ("data", -1)):
+    most = max((len(info.files) for info in shards), default=0)
+    more = [(f"more{place:09d}", -place) for place in range(3, most + 1)]
+    for part, place in (("data", -1), ("meta", -2), *more):
         for form, state in enumerate(("raw", "zip")):
             column = [
                 info.files[place][form] if len(info.files) >= -place else None for info in shards
@@ -446,14 +450,14 @@ def _pack_files(files: Sequence[FileInfo | None]) -> _Files:
 def _make_table(
     samples: Sequence[int] | NDArray[np.int64], files: Mapping[str, _Files]
 ) -> ShardTable:
-    def total(*keys: str) -> NDArray[np.int64]:
-        found = [np.maximum(files[key].bytes, 0) for key in keys if key in files]
+    def total(form: str) -> NDArray[np.int64]:
+        found = [np.maximum(file.bytes, 0) for key, file in files.items() if key.startswith(form)]
         return sum(found, start=np.zeros(len(samples), np.int64))
 
     return ShardTable(
         samples=np.array(samples, np.int64),
-        raw_bytes=total("raw_meta", "raw_data"),
-        zip_bytes=total("zip_meta", "zip_data"),
+        raw_bytes=total("raw"),
+        zip_bytes=total("zip"),
         stream=np.zeros(len(samples), np.int32),
     )
 

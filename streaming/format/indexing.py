@@ -50,8 +50,14 @@ class IndexRequest:
         kept: Directory for what was found; it may hold what was found the last time.
         in_place: The root, if files are read where they are; else they will be fetched.
         columns: Names and encodings that the user declared.
+        names: Columns that are wanted; None for all.
+        unit: What a shard is, in formats that have a choice: "file", "row_group"; None: the format
+            decides.
         options: More of what the user said, by the names that the format has for it.
         retry: How often a download is tried.
+        version: Of a table.
+        local: Directory that files will be copied to; None if they are read where they are.
+        storage_options: How to reach the root.
     """
 
     where: str
@@ -60,14 +66,21 @@ class IndexRequest:
     kept: Path
     in_place: Path | None = None
     columns: Mapping[str, str] | None = None
+    names: tuple[str, ...] | None = None
+    unit: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     retry: int = 2
+    version: int | None = None
+    local: Path | None = None
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def tag(self) -> str:
         """What tells requests for the same files apart."""
         columns = None if self.columns is None else list(self.columns.items())
-        said = (self.format, columns, sorted(self.options.items()))
+        said: tuple[Any, ...] = (self.format, columns, sorted(self.options.items()))
+        if self.version is not None:
+            said = (*said, self.version, [file.etag for file in self.files])
         return get_hash("xxh3_64", msgspec.json.encode(said))
 
     def describe(self, entry: "Entry") -> tuple[FileInfo, FileInfo | None]:

@@ -3,6 +3,7 @@
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from streaming.format.index import (
     parse_index,
 )
 from streaming.format.indexing import IndexRequest, in_threads, local_path
-from streaming.format.listing import Listing, Place, choose_format, list_files
+from streaming.format.listing import Place, choose_format, list_files
 from streaming.format.registry import Format, formats
 from streaming.storage import Store, join_key, open_store
 from streaming.storage.store import find, part_path
@@ -53,11 +54,12 @@ def write_index(
     options: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     overwrite: bool = False,
+    out: str | os.PathLike[str] | None = None,
 ) -> Report:
     """Index data and write the index beside it; from then on it is a dataset as any other.
 
     The index comes last, so if this fails there is none. Data that change later must be indexed
-    again.
+    again; of Parquet files, only those that changed are looked at without it.
 
     Args:
         place: A folder, a file, a pattern, or several, on any store that can be written to.
@@ -66,6 +68,7 @@ def write_index(
         options: More about the data, by the names that the format has for it.
         storage_options: How to reach the place; see `StoreOptions`.
         overwrite: Replace an index that is there.
+        out: URL or path of the index, if not beside the data; for formats that can find it there.
 
     Raises:
         ConfigError: There is nothing to index, or an argument can't be meant as it is.
@@ -81,12 +84,14 @@ def write_index(
         raise ConfigError(f"There is nothing at {where} that is read without an index.")
     name, files = chosen
     about = formats.get(name)
-    if about.index_dataset is None or about.export_shard is None:
+    if about.index_dataset is None or (about.export_shard or about.dump_index) is None:
         raise ConfigError(f"{name} data have an index of their own; none can be made.")
+    if out is not None and about.dump_index is None:
+        raise ConfigError(f"The index of {name} data lies beside them, and nowhere else.")
     store, prefix = open_store(listing.root, storage_options)
     try:
-        if not overwrite:
-            _check_vacant(store, prefix, listing)
+        if not overwrite and about.dump_index is None:
+            _check_vacant(store, prefix, listing.root, get_index_basename())
         with tempfile.TemporaryDirectory(prefix="streaming-index-") as scratch:
             request = IndexRequest(
                 where=listing.root,
@@ -97,21 +102,57 @@ def write_index(
                 columns=columns,
                 options=options or {},
             )
+            dumped = None
+            if about.dump_index is not None:  # First: it finds out more.
+                dumped = about.dump_index(store, prefix, request)
             index = about.index_dataset(store, prefix, request)
             if not index.samples:
                 raise EmptyDatasetError(f"The files at {where} hold no samples.")
+            if dumped is not None:
+                found = _publish_dumped(*dumped, store, prefix, listing.root, out, overwrite)
+                size = sum(file.size for file in files)
+                return Report(found, name, len(files), index.samples, size)
             size = _Publication(store, prefix, Path(scratch), request.in_place, about).write(index)
     finally:
         store.close()
     return Report(listing.root, index.shard(0).format, len(index), index.samples, size)
 
 
-def _check_vacant(store: Store, prefix: str, listing: Listing) -> None:
-    if find(store, join_key(prefix, get_index_basename())) is None:
+def _check_vacant(store: Store, prefix: str, root: str, name: str) -> None:
+    if find(store, join_key(prefix, name)) is None:
         return
     raise OutputExistsError(
-        f"{listing.root} has an index already. If the data have changed since, ask to overwrite it."
+        f"{root} has an index already. If the data have changed since, ask to overwrite it."
     )
+
+
+def _publish_dumped(
+    name: str,
+    content: bytes,
+    store: Store,
+    prefix: str,
+    root: str,
+    out: str | os.PathLike[str] | None,
+    overwrite: bool,
+) -> str:
+    """Write an index that is one file.
+
+    Returns:
+        The directory that it lies in, or its own place if that was given.
+    """
+    with ExitStack() as stack:
+        if out is not None:
+            parent, _, name = os.fspath(out).rpartition("/")
+            root = parent or "."
+            store, prefix = open_store(root)
+            stack.callback(store.close)
+        if not overwrite:
+            _check_vacant(store, prefix, root, name)
+        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="streaming-index-"))
+        path = Path(scratch, "index")
+        path.write_bytes(content)
+        publish(store, path, join_key(prefix, name), retry=Retry())
+    return root if out is None else os.fspath(out)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """The reading seam: random access to the samples of one whole, raw, local shard."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +13,25 @@ from streaming.errors import ConfigError
 from streaming.format.column import Column, Pieces, Stack
 from streaming.format.index import ShardInfo
 
-__all__ = ["Column", "Sample", "ShardReader"]
+__all__ = ["Column", "Remote", "Sample", "ShardReader"]
 
 Sample = dict[str, Any]
 
 _BLOCK = 256  # samples that iteration decodes at once
+
+
+class Remote(Protocol):
+    """Where shards are that are read from afar."""
+
+    @property
+    def root(self) -> str:
+        """URL or path of the directory that they are in."""
+        ...
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """How to reach it; see `StoreOptions`."""
+        ...
 
 
 class ShardReader(Array, ABC):
@@ -128,6 +142,34 @@ class ShardReader(Array, ABC):
             the same type and shape; else the list of these values. None if a format can't tell.
         """
         return None
+
+    @property
+    def group(self) -> Hashable:
+        """Shards whose readers have the same group are read by one `take_group`; None: alone."""
+        return None
+
+    @classmethod
+    def take_group(
+        cls,
+        parts: "Sequence[tuple[ShardReader, NDArray[np.int64]]]",
+        places: "NDArray[np.int64] | None",
+        method: Literal["take", "take_columns"],
+    ) -> Any:
+        """Decode samples of several shards of a group.
+
+        Args:
+            parts: Readers, and offsets as for `take`; each of one at least.
+            places: Where each of their samples, one part after another, belongs; a permutation.
+                None: in that order.
+            method: What to give.
+
+        Returns:
+            What the method gives, of all of them.
+        """
+        raise NotImplementedError
+
+    def reopen(self) -> None:
+        """Look at the files anew: some were not there, and may have been brought since."""
 
     @abstractmethod
     def get_item(self, idx: int) -> Sample:

@@ -1,7 +1,8 @@
 """The table of shard formats."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from streaming.util.importing import Registry
 if TYPE_CHECKING:
     from streaming.format.index import Index, ShardInfo
     from streaming.format.indexing import Export, IndexRequest
-    from streaming.format.reader import ShardReader
+    from streaming.format.reader import Remote, ShardReader
+    from streaming.format.tables import TableFormat
     from streaming.storage import Store
 
 __all__ = ["Format", "formats"]
@@ -32,8 +34,16 @@ class Format:
         more_endings: Of files that are read so only if the format was asked for.
         index_dataset: Makes the index of such files: of a store, the key of their root, and what
             is asked for. None: the format always comes with an index.
+        dump_index: Makes what is written beside such files instead of an index, for formats that
+            need only the state of each file: its name and content.
+        decode: Makes the raw file of a shard from the compressed one, for formats in which that is
+            more than to decompress it, and its size is not known before: of the shard, the one
+            file and the other.
         export_shard: What an index that lies beside such a file says of it: of the shard, and what
             else its meta file shall say for people.
+        open_remote: Opens a shard where it is, without bringing any of it here: of the shard, its
+            source and columns. None: what is read must be here.
+        table: What is asked of tables that have versions; None: the data are files.
     """
 
     name: str
@@ -43,7 +53,11 @@ class Format:
     endings: tuple[str, ...] = ()
     more_endings: tuple[str, ...] = ()
     index_dataset: "Callable[[Store, str, IndexRequest], Index] | None" = None
+    dump_index: "Callable[[Store, str, IndexRequest], tuple[str, bytes]] | None" = None
+    decode: "Callable[[ShardInfo, Path, Path], None] | None" = None
     export_shard: "Callable[[ShardInfo, Mapping[str, Any]], Export] | None" = None
+    open_remote: "Callable[[ShardInfo, Remote, Sequence[str] | None], ShardReader] | None" = None
+    table: "TableFormat | None" = None
 
 
 formats: Registry[Format] = Registry(
@@ -55,6 +69,9 @@ formats: Registry[Format] = Registry(
         "xsv": "streaming.format.xsv:FORMAT",
         "csv": "streaming.format.xsv:CSV_FORMAT",
         "tsv": "streaming.format.xsv:TSV_FORMAT",
+        "parquet": "streaming.format.parquet:FORMAT",
+        "delta": "streaming.format.delta:FORMAT",
+        "lance": "streaming.format.lance:FORMAT",
     },
     group="streaming.formats",
 )

@@ -36,6 +36,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
         num_canonical_nodes: Taken over from a loaded state; None if none was loaded.
         shuffle_seed: Likewise.
         initial_physical_nodes: Nodes the run began on, from a loaded state; None if it began here.
+        versions: Of each stream that is a table, the version that is read; None: those that the
+            dataset was made with.
     """
 
     epoch: int
@@ -43,6 +45,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     num_canonical_nodes: int | None = None
     shuffle_seed: int | None = None
     initial_physical_nodes: int | None = None
+    versions: tuple[int | None, ...] | None = None
 
     def next_epoch(self) -> "Start":
         """The beginning of the epoch after this one, in the same order."""
@@ -117,18 +120,26 @@ class EpochRecord:
             known = {name: value for name, value in settings.items() if name in _BROUGHT}
             record.upcoming = msgspec.structs.replace(record.upcoming, **known)
 
-    def begin(self, is_over: Callable[[Start], bool]) -> Start:
+    def begin(
+        self, is_over: Callable[[Start], bool], renew: Callable[[Start], Start] | None = None
+    ) -> Start:
         """Open the next iteration.
 
         Args:
             is_over: Whether nothing is left to read from a place on. A state that was saved at the
                 very end of an epoch then goes on with the next one.
+            renew: Gives the beginning of an epoch that follows on another the versions that it
+                shall be read in.
         """
         with self._change() as record:
-            return self._open(record, is_over)
+            return self._open(record, is_over, renew)
 
     def join(
-        self, ticket: tuple[int, int, int], worker: int, is_over: Callable[[Start], bool]
+        self,
+        ticket: tuple[int, int, int],
+        worker: int,
+        is_over: Callable[[Start], bool],
+        renew: Callable[[Start], Start] | None = None,
     ) -> Start:
         """Take part in an iteration whose parent process was never asked, as a DataLoader worker.
 
@@ -137,13 +148,14 @@ class EpochRecord:
                 process has iterated, and the number of workers.
             worker: Which of these workers this is.
             is_over: As in `begin`.
+            renew: Likewise.
 
         Returns:
             The newest iteration if it has this ticket and lacks this worker; else a new one.
         """
         with self._change() as record:
             if record.begun is None or record.ticket != ticket or worker in record.joined:
-                self._open(record, is_over)
+                self._open(record, is_over, renew)
                 record.ticket, record.joined = ticket, []
             record.joined.append(worker)
             assert record.begun is not None
@@ -168,10 +180,16 @@ class EpochRecord:
         return self._read().upcoming
 
     @staticmethod
-    def _open(record: _Record, is_over: Callable[[Start], bool]) -> Start:
+    def _open(
+        record: _Record,
+        is_over: Callable[[Start], bool],
+        renew: Callable[[Start], Start] | None,
+    ) -> Start:
         start = record.upcoming
         if start.seen and is_over(start):
             start = start.next_epoch()
+        if renew is not None and start.epoch and not start.seen:
+            start = renew(start)
         record.begun, record.upcoming, record.is_loaded = start, start.next_epoch(), False
         record.ticket = None
         return start

@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -16,19 +16,29 @@ from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from streaming.compression import decompress_file
-from streaming.errors import ConfigError, MissingFileError, ShardCorruptError, from_os_error
+from streaming.errors import (
+    ConfigError,
+    MissingFileError,
+    ObjectNotFoundError,
+    ShardCorruptError,
+    from_os_error,
+)
 from streaming.format.index import FileInfo, ShardInfo
 from streaming.format.indexing import check_unchanged
+from streaming.format.registry import formats
 from streaming.hashing import Digest, get_hash
 from streaming.shared.sharing import make_directory, share
 
 __all__ = [
     "Claim",
     "Identity",
+    "RangeSource",
     "ShardFiles",
     "Source",
     "Steps",
     "VersionedSource",
+    "fetch_file",
+    "make_raw",
     "replacing",
     "target_of_part",
 ]
@@ -77,6 +87,21 @@ class VersionedSource(Source, Protocol):
         ...
 
 
+@runtime_checkable
+class RangeSource(Source, Protocol):
+    """A source that can bring parts of a file."""
+
+    def fetch_ranges(self, file: FileInfo, ranges: Sequence[Sequence[int]], path: Path) -> None:
+        """Copy parts of a file here, one after another.
+
+        Args:
+            file: The whole file.
+            ranges: Which bytes of it, [start, stop) each.
+            path: Where to; does not exist yet. Part of it may be left there on error.
+        """
+        ...
+
+
 class Steps(Protocol):
     """Steps of making files that somebody does in his own way. Plain data: it pickles."""
 
@@ -104,7 +129,9 @@ class ShardFiles:
     """The files of one shard: raw ones that are read, and compressed ones they are made from.
 
     A file is whole if its size is what the index says: everything gets its name only when it is
-    complete, and a file that was cut by something else has another size.
+    complete, and a file that was cut by something else has another size. Raw files that a format
+    decodes (`Format.decode`) have a size that the index can only estimate: they are whole if they
+    are there, and their readers find out if they are not.
 
     Attributes:
         directory: Where they are.
@@ -135,16 +162,18 @@ class ShardFiles:
         marks = []
         for raw, _ in self.info.files:
             found = _stat(self.directory / raw.basename)
-            if found is None or found.st_size != raw.bytes:
+            if found is None or not self._has_size(found, raw):
                 return None
             marks.append((found.st_ino, found.st_mtime_ns))
         return tuple(marks)
 
     def can_make(self) -> bool:
         """Whether the raw files, were they not there, could be had."""
-        return self.source is not None or all(
-            file is not None and self._is_whole(file) for _, file in self.info.files
-        )
+        return self.source is not None or self.has_zips()
+
+    def has_zips(self) -> bool:
+        """Whether the compressed files are here and whole."""
+        return all(file is not None and self._is_whole(file) for _, file in self.info.files)
 
     def check_can_make(self) -> None:
         """Make sure that what is missing can be had.
@@ -156,18 +185,19 @@ class ShardFiles:
         if self.source is not None:
             return
         for raw, zip in self.info.files:
-            if self._is_whole(raw) or (zip is not None and self._is_whole(zip)):
+            if self._has_raw(raw) or (zip is not None and self._is_whole(zip)):
                 continue
             for file in (raw, zip):
                 if file is not None and (found := _stat(self.directory / file.basename)):
                     raise ShardCorruptError(
                         f"Shard file {self.directory / file.basename} has {found.st_size} bytes, "
                         f"but the index says {file.bytes}. There is no remote to fetch it from."
+                        f"{self._of_version}"
                     )
             raise MissingFileError(
                 f"Shard file {self.directory / raw.basename} is missing"
                 f"{f', and so is its compressed form {zip.basename}' if zip else ''}. There is no "
-                f"remote to fetch it from."
+                f"remote to fetch it from.{self._of_version}"
             )
 
     def make(self, claim: Claim, *, anew: bool = False) -> int:
@@ -189,7 +219,7 @@ class ShardFiles:
         return sum(
             self._make_file(raw, zip, claim, anew)
             for raw, zip in self.info.files
-            if anew or not self._is_whole(raw)
+            if anew or not self._has_raw(raw)
         )
 
     def drop(self, paths: Iterable[Path]) -> None:
@@ -239,13 +269,18 @@ class ShardFiles:
             return 0
         digest = self._expected_hash(file)
         with replacing(self.directory / file.basename) as part:
-            self.source.fetch(file, part, digest)
+            try:
+                fetch_file(self.source, self.info, file, part, digest)
+            except ObjectNotFoundError as error:
+                if not self._of_version:
+                    raise
+                raise ObjectNotFoundError(f"{error}{self._of_version}") from error
             found = _stat(part)
             if found is None or found.st_size != file.bytes:
                 raise ShardCorruptError(
                     f"{self.source.url(file.basename)} gave {found.st_size if found else 'no'} "
                     f"bytes for {file.basename}, but the index says {file.bytes}. The object there "
-                    f"may have been replaced after the index was written."
+                    f"may have been replaced after the index was written.{self._of_version}"
                 )
             claim()
         return file.bytes
@@ -269,11 +304,11 @@ class ShardFiles:
     def _write_raw(
         self, zip: FileInfo, path: Path, part: Path, size: int, digest: Digest | None
     ) -> None:
-        """Decompress the file at `path`, and have what comes out digested."""
-        assert self.info.compression is not None  # The index was checked for it.
+        """Decompress or decode the file at `path`, and have what comes out digested."""
         if self.steps is None or not self.steps.decompresses:
-            decompress_file(self.info.compression, path, part, size=size, digest=digest)
+            make_raw(self.info, path, part, size=size, digest=digest)
             return
+        assert self.info.compression is not None  # The index was checked for it.
         self.steps.decompress(zip, path, part, self.info.compression)
         found = _stat(part)
         if found is None or found.st_size != size:
@@ -283,6 +318,17 @@ class ShardFiles:
             )
         if digest is not None:
             digest.update(part.read_bytes())
+
+    @property
+    def _of_version(self) -> str:
+        """What a message adds if the shard is of a table, whose files are removed in the end."""
+        version = self.info.extra.get("version")
+        if version is None:
+            return ""
+        return (
+            f" It is a file of version {version} of a table: one that was cleaned up (vacuumed), "
+            "or written anew in its place. Read a version whose files are all there."
+        )
 
     def _expected_hash(self, file: FileInfo) -> tuple[str, str] | None:
         algo = self.validate_hash
@@ -295,9 +341,65 @@ class ShardFiles:
             )
         return algo, file.hashes[algo]
 
+    def _has_raw(self, raw: FileInfo) -> bool:
+        found = _stat(self.directory / raw.basename)
+        return found is not None and self._has_size(found, raw)
+
+    def _has_size(self, found: os.stat_result, raw: FileInfo) -> bool:
+        """Whether a raw file has the size that it must have, if that is known."""
+        if formats.get(self.info.format).decode is not None:
+            return found.st_size > 0
+        return found.st_size == raw.bytes
+
     def _is_whole(self, file: FileInfo) -> bool:
         found = _stat(self.directory / file.basename)
         return found is not None and found.st_size == file.bytes
+
+
+def fetch_file(
+    source: Source, info: ShardInfo, file: FileInfo, path: Path, digest: tuple[str, str] | None
+) -> None:
+    """Copy a file of a shard to `path`: the whole object, or those parts that are the shard's.
+
+    Raises:
+        ConfigError: Parts are needed, and the source can't bring them.
+        ShardCorruptError, StoreError: As the source says.
+    """
+    ranges = info.extra.get("ranges")
+    if ranges is None:
+        source.fetch(file, path, digest)
+        return
+    key, size = str(info.extra["key"]), int(info.extra["size"])
+    if not isinstance(source, RangeSource):
+        raise ConfigError(
+            f"Parts of {key} are needed, which `_download_file` of a subclass can't bring. Let "
+            'each file be fetched whole, by cache="file".'
+        )
+    whole = FileInfo(key, size, {}, file.etag)
+    source.fetch_ranges(whole, [*ranges, (size - int(info.extra["footer"]), size)], path)
+
+
+def make_raw(
+    info: ShardInfo, path: Path, target: Path, *, size: int, digest: Digest | None = None
+) -> None:
+    """Make the raw file of a shard from its compressed one, or from what its format decodes.
+
+    Args:
+        info: The shard.
+        path: The compressed file.
+        target: The raw file.
+        size: Bytes that it must have, where that is known before.
+        digest: Is given all that is decompressed.
+
+    Raises:
+        ShardCorruptError: The file is not what it should be.
+    """
+    decode = formats.get(info.format).decode
+    if decode is not None:
+        decode(info, path, target)
+        return
+    assert info.compression is not None  # The index was checked for it.
+    decompress_file(info.compression, path, target, size=size, digest=digest)
 
 
 @contextmanager

@@ -4,23 +4,35 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from streaming.errors import ConfigError
+from streaming.errors import ConfigError, ObjectNotFoundError, StoreError
 from streaming.format.index import Index
 from streaming.format.indexing import IndexRequest, drop_changed_copies, local_path
 from streaming.format.listing import DataFile, Place, choose_format, list_files
 from streaming.format.registry import formats
+from streaming.format.tables import TableFormat, TablePlace, VersionLike, parse_version
 from streaming.hashing import get_hash
-from streaming.shared.directory import CacheDirectory, state_path
+from streaming.shared.directory import CacheDirectory, state_errors, state_path
+from streaming.shared.lock import FileLock
+from streaming.shared.shelf import CachePart
 from streaming.shared.source import obtain_made_index, public_address
-from streaming.storage import open_store
+from streaming.storage import join_key, open_store
+from streaming.storage.stores.local import LocalStore
 
-__all__ = ["PlainData", "PlainIndex", "default_directory", "obtain_plain_index"]
+__all__ = [
+    "PlainData",
+    "PlainIndex",
+    "default_directory",
+    "describe_change",
+    "find_version",
+    "obtain_plain_index",
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,27 +44,43 @@ class PlainData:
         local: Directory that files are copied to; None: they are local, and read where they are.
         format: Name of the format; None: what the endings of the files say.
         columns: Names and encodings that were declared.
+        names: Columns that are wanted; None for all.
+        unit: What a shard is, in formats that have a choice; see `IndexRequest`.
         options: More of what was said, by the names that the format has for it.
         storage_options: How to reach the place.
         retry: How often a download is tried.
+        version: Of a table; None: the newest.
     """
 
     place: Place
     local: Path | None
     format: str | None = None
     columns: Mapping[str, str] | None = None
+    names: tuple[str, ...] | None = None
+    unit: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     storage_options: Mapping[str, Any] = field(default_factory=dict)
     retry: int = 2
+    version: VersionLike | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PlainIndex:
-    """The index of such data, the directory of its cache, and the URL or path of its root."""
+    """The index of such data, and what there is to know of them.
+
+    Attributes:
+        index: The index.
+        directory: The directory of the cache.
+        root: URL or path of the root of the data.
+        is_in_place: Whether files are read where they are.
+        version: Of a table, the number of the version; None for other data.
+    """
 
     index: Index
     directory: CacheDirectory
     root: str
+    is_in_place: bool
+    version: int | None = None
 
 
 def obtain_plain_index(data: PlainData) -> PlainIndex | None:
@@ -72,6 +100,14 @@ def obtain_plain_index(data: PlainData) -> PlainIndex | None:
         ObjectNotFoundError: Something that was named is not there.
         StoreError: The store failed.
     """
+    name = _find_table(data)
+    if name is not None:
+        return _obtain_table(data, name)
+    if data.version is not None:
+        raise ConfigError(
+            f"`version` is {data.version!r}, but there is no table at {data.place}: only tables "
+            "have versions."
+        )
     listing = list_files(data.place, data.storage_options)
     if listing.has_index and data.format is None:
         return None  # It is a dataset, or there are some in it.
@@ -86,34 +122,169 @@ def obtain_plain_index(data: PlainData) -> PlainIndex | None:
     name, files = chosen
     if data.local is not None:
         files = _leave_out_copies(files, listing.root, data.local, data.storage_options)
-    index_dataset = formats.get(name).index_dataset
+    identity = f"{name} files of {public_address(listing.root)}: {' '.join(data.place.names)}"
+    return _obtain(data, name, listing.root, files, identity)
+
+
+def _obtain(
+    data: PlainData,
+    name: str,
+    root: str,
+    files: tuple[DataFile, ...],
+    identity: str,
+    version: int | None = None,
+) -> PlainIndex:
+    """Get the index of files of a format, or of a version of a table, of whose log they are."""
+    index_dataset, decode = formats.get(name).index_dataset, formats.get(name).decode
     if index_dataset is None:
         raise ConfigError(f"{name} data can't be read without an index, and {data.place} has none.")
-    identity = f"{name} files of {public_address(listing.root)}: {' '.join(data.place.names)}"
-    digest = get_hash("xxh3_128", msgspec.json.encode(files))
+    said: list[Any] = [] if decode is None else [data.names, data.unit]
+    said += [] if version is None else [version, data.columns]
+    said += [sorted(data.options.items())] if said else []
+    digest = get_hash("xxh3_128", msgspec.json.encode([files, *said]))
+    store, _ = open_store(root, data.storage_options)
+    with closing(store):
+        # What is decoded has another form in the cache anyway: there is no need to copy it first.
+        is_in_place = data.local is None or (decode is not None and isinstance(store, LocalStore))
 
     def make(directory: Path) -> Index:
         kept = state_path(directory) / "index"
-        drop_changed_copies(directory, kept, files)
-        store, prefix = open_store(listing.root, data.storage_options)
+        if version is None:  # Files of tables never change.
+            drop_changed_copies(directory, kept, files)
+        store, prefix = open_store(root, data.storage_options)
         try:
             request = IndexRequest(
-                where=listing.root,
+                where=root,
                 files=files,
                 format=name,
                 kept=kept,
-                in_place=local_path(store, prefix) if data.local is None else None,
+                in_place=local_path(store, prefix) if is_in_place else None,
                 columns=data.columns,
+                names=data.names,
+                unit=data.unit,
                 options=data.options,
                 retry=data.retry,
+                version=version,
+                local=None if is_in_place else directory,
+                storage_options=data.storage_options,
             )
-            return index_dataset(store, prefix, request)
+            index = index_dataset(store, prefix, request)
         finally:
             store.close()
+        if decode is not None:
+            _drop_stale_files(directory, index)
+        return index
 
     local = Path(default_directory(identity)) if data.local is None else data.local
     index, directory = obtain_made_index(local, identity, digest, make)
-    return PlainIndex(index, directory, listing.root)
+    return PlainIndex(index, directory, root, is_in_place, version)
+
+
+def _drop_stale_files(directory: Path, index: Index) -> None:
+    """Remove what was decoded of files that have changed since, or with other columns.
+
+    Only when nobody is at work there: another process may want just these.
+    """
+    names = [*index.basenames("raw"), *index.basenames("zip")]
+    known = {name for column in names for name in column}
+    folders = {name.rpartition("/")[0] for name in index.basenames("raw")[0]} if names else set()
+    lease = FileLock(state_path(directory) / "lease")
+    with state_errors(directory):
+        if not lease.acquire(blocking=False):
+            return
+    try:
+        for folder in folders:
+            with suppress(FileNotFoundError), os.scandir(directory / folder) as entries:
+                for entry in entries:
+                    if f"{folder}/{entry.name}" not in known:
+                        Path(entry.path).unlink(missing_ok=True)
+    finally:
+        lease.release()
+
+
+def find_version(data: PlainData) -> int | None:
+    """The number of the version that is meant now; None if the data are no table.
+
+    Raises:
+        ConfigError: There is no such version.
+        ObjectNotFoundError: There is no table.
+        StoreError: The store failed.
+    """
+    name = _find_table(data)
+    table = None if name is None else formats.get(name).table
+    if table is None:
+        return None
+    place = TablePlace.at(data.place.root, data.storage_options)
+    return table.resolve(place, parse_version(data.version))
+
+
+def describe_change(before: CachePart, after: CachePart) -> str:
+    """What is new in a version of a table, in a sentence."""
+    old, new = (set(part.index.basenames("raw")[-1]) for part in (before, after))
+    samples = after.index.samples - before.index.samples
+    return (
+        f"{after.index.where} went from version {before.version} to {after.version}: {samples:+d} "
+        f"samples, which makes {after.index.samples}; {len(new - old)} files are new and "
+        f"{len(old - new)} are gone."
+    )
+
+
+def _find_table(data: PlainData) -> str | None:
+    """Name of the format of the table that is at a place; None if there is none."""
+    if data.format is not None:
+        about = formats.get(data.format)
+        if about.table is None:
+            return None
+        if data.place.names:
+            raise ConfigError(
+                f"{about.table.name} is a folder, whose log says which files count, but here are "
+                f"names of files: {data.place}."
+            )
+        return data.format
+    if data.place.names:
+        return None
+    try:
+        store, prefix = open_store(data.place.root, data.storage_options)
+        try:
+            for name in formats:
+                table = formats.get(name).table
+                marker = None if table is None else f"{join_key(prefix, table.marker)}/"
+                if marker is not None and next(iter(store.list(marker)), None) is not None:
+                    return name
+        finally:
+            store.close()
+    except StoreError:
+        return None  # It can't be listed. If it has to be, that will be the news.
+    return None
+
+
+def _obtain_table(data: PlainData, name: str) -> PlainIndex:
+    """Get the index of a version of a table; see `obtain_plain_index`."""
+    table, root = formats.get(name).table, data.place.root
+    assert table is not None
+    asked = parse_version(data.version)
+    place = TablePlace.at(root, data.storage_options)
+    version = asked if isinstance(asked, int) else table.resolve(place, asked)
+    record = _find_record(data, table, version)
+    return _obtain(data, name, root, (record,), f"{name} of {public_address(root)}", version)
+
+
+def _find_record(data: PlainData, table: TableFormat, version: int) -> DataFile:
+    """The file that made a version: by its mark, a table is told from an older one of its name.
+
+    Where it is not there any more, as logs are cut off at their old end, the name alone counts.
+    """
+    store, prefix = open_store(data.place.root, data.storage_options)
+    try:
+        for key in table.keys(version):
+            try:
+                found = store.stat(join_key(prefix, key))
+            except ObjectNotFoundError:
+                continue
+            return DataFile(key, found.size, found.etag)
+    finally:
+        store.close()
+    return DataFile(table.keys(version)[0], 0)
 
 
 def _leave_out_copies(

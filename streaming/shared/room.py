@@ -22,6 +22,8 @@ class Room:
 
     Counted are the files of parts with a source, and raw files made of local compressed ones.
 
+    What was decoded (`Format.decode`) has a limit beside, `CachePart.decoded_limit`.
+
     Args:
         shelf: The shards.
         limit: Bytes that they may take; None: any.
@@ -41,6 +43,8 @@ class Room:
             for part, first in zip(shelf.parts, shelf.firsts, strict=False)
             if part.can_make
         }
+        limits = [x.decoded_limit for x in shelf.parts if x.decoded_limit is not None]
+        self._decoded_limit = max(limits, default=None)
         self._next_use: dict[int, int] = {}
         self._is_exceeded = False
         self._counts = counts or Counts()
@@ -93,7 +97,7 @@ class Room:
         Returns:
             Whether to go on: there is room, or the shard can't wait. If not, nothing is promised.
         """
-        if self.limit is None:
+        if self.limit is None and self._decoded_limit is None:
             state.promise(place.local, place.files)
             return True
         states = [self._shelf.state(part) for part, _ in self._roots.values()]
@@ -102,8 +106,13 @@ class Room:
                 self._tell(found, first)
         with states[0].room().exclusive():
             state.promise(place.local, place.files)
+            has_room = self._decoded_limit is None or self._shrink(place.shard, ahead) <= 0
+            if self.limit is None:
+                if ahead and not has_room:
+                    state.record(place.local, place.files)
+                return has_room or not ahead
             excess = self._make(place.shard, self.limit, ahead)
-            if excess <= 0:
+            if excess <= 0 and (has_room or not ahead):
                 return True
             if ahead:
                 state.record(place.local, place.files)
@@ -162,6 +171,33 @@ class Room:
                 break
         return excess
 
+    def _shrink(self, shard: int, ahead: bool) -> int:
+        """Evict decoded files that can be made again from what is here. The room is held.
+
+        They go before anything that would have to be fetched, to stay within either limit.
+
+        Returns:
+            Bytes by which their own limit is exceeded; not positive if it holds.
+        """
+        next_use = self._next_use
+        parts = [part for part, _ in self._roots.values() if part.decoded_limit is not None]
+        decoded = sum(self._shelf.state(part).used(zips=False) for part in parts)
+        excess = decoded - (self._decoded_limit or 0)
+        most = excess if self.limit is None else max(excess, self.used() - self.limit)
+        if ahead:
+            waiting = self._needed_before(shard, next_use)
+            excess, most = excess + waiting, most + waiting
+        if most <= 0:
+            return excess
+        victims, _ = self._victims(next_use, ahead)
+        for victim in victims.tolist():
+            if victim != shard:
+                freed = self._evict_if_free(victim, decoded=True)
+                excess, most = excess - freed, most - freed
+            if most <= 0:
+                break
+        return excess
+
     def _needed_before(self, shard: int, next_use: dict[int, int]) -> int:
         """Bytes of the shards that are needed before this one, and for which no room is made yet.
 
@@ -209,15 +245,22 @@ class Room:
         turns: NDArray[np.int64] = np.where(np.isin(ids, others), 2, np.where(is_read, 0, 1))
         return turns
 
-    def _evict_if_free(self, shard: int) -> int:
-        """Evict a shard unless somebody is at work on it."""
+    def _evict_if_free(self, shard: int, *, decoded: bool = False) -> int:
+        """Evict a shard unless somebody is at work on it.
+
+        Args:
+            shard: Which.
+            decoded: Only its decoded files, and only if they can be made again without fetching.
+        """
         place = self._shelf.find(shard)
         state = self._shelf.state(place.part)
         lock = state.lock(place.local)
+        if decoded and (place.part.decoded_limit is None or not place.files.has_zips()):
+            return 0
         if not place.files.can_make() or not lock.acquire(blocking=False):
             return 0
         try:
-            freed = evict(place, state)
+            freed = evict(place, state, keep_zip=decoded)
         finally:
             lock.release()
         if freed:
@@ -226,15 +269,20 @@ class Room:
         return freed
 
 
-def evict(place: Place, state: DirectoryState) -> int:
+def evict(place: Place, state: DirectoryState, *, keep_zip: bool = False) -> int:
     """Remove what this library made or fetched of a held shard, which can be made again.
+
+    Args:
+        place: The shard.
+        state: Of its directory.
+        keep_zip: Leave what it was decompressed or decoded from.
 
     Returns:
         Bytes that were removed.
     """
     files = place.files
     paths = files.raw_paths if state.is_own(place.local, "raw") else []
-    if state.is_own(place.local, "zip") and files.source is not None:
+    if state.is_own(place.local, "zip") and files.source is not None and not keep_zip:
         paths += files.zip_paths
     freed = measure(paths)
     try:

@@ -30,6 +30,9 @@ class CachePart:
         validate_hash: Name of the hash in the index that is checked on fetching; None for none.
         steps: How to make files, where it is done in another way than usual.
         columns: Those that samples shall have; None for all.
+        decoded_limit: Bytes that raw files may take that can be made again from compressed ones
+            that are here; None: any.
+        version: Of the table that it is; None for other data.
     """
 
     directory: CacheDirectory
@@ -39,6 +42,8 @@ class CachePart:
     validate_hash: str | None = None
     steps: Steps | None = None
     columns: tuple[str, ...] | None = None
+    decoded_limit: int | None = None
+    version: int | None = None
 
     @property
     def can_make(self) -> bool:

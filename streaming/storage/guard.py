@@ -39,6 +39,7 @@ __all__ = [
     "helper",
     "inherited_runtime",
     "kept",
+    "note_inherited",
     "stay_single",
 ]
 
@@ -52,6 +53,8 @@ _MAX_KEPT = 64
 IDLE_EXIT = 3
 # What a Rust runtime calls its threads: "tokio-rt-worker", "tokio-runtime-w".
 _RUNTIME_THREADS = "tokio-"
+# Whose runtime does not survive a fork.
+_RUNTIME_PACKAGES = frozenset(("obstore", "deltalake"))
 
 
 class _Process:
@@ -80,6 +83,11 @@ def inherited_runtime() -> bool:
 def stay_single() -> None:
     """Promise that this process will not fork: it makes its requests itself from now on."""
     _here.single = True
+
+
+def note_inherited() -> None:
+    """Note what a library found out: that an ancestor had started its runtime before a fork."""
+    _here.inherited = True
 
 
 def helper() -> "FetchHelper | None":
@@ -279,7 +287,7 @@ class _IdleError(Exception):
 
 def _sees_runtime() -> bool:
     """Whether there is a Rust runtime in this process, whoever started it. Linux only."""
-    if "obstore" not in sys.modules:
+    if not _RUNTIME_PACKAGES & sys.modules.keys():
         return False
     for name in Path("/proc/self/task").glob("*/comm"):
         with suppress(OSError):  # The thread ended a moment ago.

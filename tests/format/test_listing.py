@@ -19,7 +19,7 @@ def keys(place: object, format: str | None = None) -> list[str]:
 def folder(tmp_path: Path) -> Path:
     for name in (
         "b.jsonl", "a.jsonl.gz", "sub/c.ndjson.zst", "sub/deep/d.JSONL.BZ2", "README.md", "x.txt",
-        "_tmp/e.jsonl", ".hidden/f.jsonl", "_SUCCESS", ".g.jsonl", "sub/_h.jsonl", "data.parquet",
+        "_tmp/e.jsonl", ".hidden/f.jsonl", "_SUCCESS", ".g.jsonl", "sub/_h.jsonl", "data.bin",
     ):  # fmt: skip
         write(tmp_path / name, b"{}\n")
     return tmp_path

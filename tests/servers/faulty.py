@@ -233,11 +233,11 @@ class _Handler(Handler):
         prefix = self.query.get("prefix", [""])[0]
         bucket = self.key.rstrip("/") + "/"
         keys = sorted(path[len(bucket) :] for path in self.owner.objects if path.startswith(bucket))
+        found = {key: self.owner.objects[bucket + key] for key in keys if key.startswith(prefix)}
         items = "".join(
             f"<Contents><Key>{key}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
-            f"<ETag>x</ETag><Size>{len(self.owner.objects[bucket + key])}</Size></Contents>"
-            for key in keys
-            if key.startswith(prefix)
+            f"<ETag>{_etag(content)}</ETag><Size>{len(content)}</Size></Contents>"
+            for key, content in found.items()
         )
         body = f"<ListBucketResult><IsTruncated>false</IsTruncated>{items}</ListBucketResult>"
         return self.answer(200, body.encode())

@@ -1,0 +1,318 @@
+"""Whole datasets of Parquet files: streamed, shuffled, resumed, mixed, forked, from afar."""
+
+import json
+import os
+import pickle
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pa = pytest.importorskip("pyarrow", reason="needs the extra `parquet`")
+import pyarrow.parquet as pq  # noqa: E402
+
+from streaming import (  # noqa: E402
+    LocalDataset,
+    MDSWriter,
+    Stream,
+    StreamingDataLoader,
+    StreamingDataset,
+)
+from streaming.errors import ConfigError, EmptyDatasetError, ShardCorruptError  # noqa: E402
+from streaming.storage import guard  # noqa: E402
+from tests.common.parquet import nested_table, number_table, same_values  # noqa: E402
+from tests.servers.faulty import FaultyServer  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
+BATCH = 4
+SIZES = [30, 1, 44, 15]
+
+
+def write_files(folder: Path, **options: Any) -> list[dict[str, Any]]:
+    """Files of several row groups; their rows."""
+    folder.mkdir(parents=True)
+    start = 0
+    for number, size in enumerate(SIZES):
+        table = number_table(start, start + size)
+        pq.write_table(table, folder / f"part-{number}.parquet", row_group_size=8, **options)
+        start += size
+    rows: list[dict[str, Any]] = number_table(0, start).to_pylist()
+    return rows
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_files(tmp_path / "data")
+    return tmp_path / "data"
+
+
+ROWS = number_table(0, sum(SIZES)).to_pylist()
+
+
+def make(folder: Path | str, home: Path, **arguments: Any) -> StreamingDataset:
+    return StreamingDataset(
+        **{"remote": str(folder), "local": str(home), "batch_size": BATCH, **arguments}
+    )
+
+
+def ids(loader: StreamingDataLoader, limit: int | None = None) -> list[int]:
+    batches = iter(loader)
+    try:
+        return [int(number) for batch in islice(batches, limit) for number in batch["id"]]
+    finally:
+        if hasattr(batches, "close"):
+            batches.close()
+
+
+def test_local_files_are_read_where_they_lie(folder: Path, tmp_path: Path) -> None:
+    before = {path: path.stat() for path in folder.iterdir()}
+    there: list[dict[str, Any]] = [
+        {"local": str(folder)},
+        {"remote": str(folder), "local": str(tmp_path / "cache")},
+    ]
+    for place in there:
+        dataset = StreamingDataset(batch_size=BATCH, **place)
+        assert list(dataset) == ROWS
+        assert [dataset[0], dataset[-1], dataset[44]] == [ROWS[0], ROWS[-1], ROWS[44]]
+    assert {path: path.stat() for path in folder.iterdir()} == before
+    assert not list((tmp_path / "cache").rglob("*.parquet"))
+    assert LocalDataset(folder)[:] == ROWS
+
+
+@pytest.mark.parametrize(("unit", "shards"), [("shards", 4), ("file", 4), ("row_group", 4)])
+def test_a_shard_is_a_run_of_row_groups(
+    unit: str, shards: int, folder: Path, tmp_path: Path
+) -> None:
+    dataset = make(folder, tmp_path / "cache", cache=unit)
+    assert dataset.num_shards == shards
+    assert list(dataset) == ROWS
+
+
+def test_large_row_groups_are_shards_of_their_own(tmp_path: Path) -> None:
+    rows = 1 << 16
+    table = pa.table(
+        {
+            "id": range(rows),
+            "data": np.random.default_rng(0).bytes(rows * 64)
+            and [os.urandom(64) for _ in range(rows)],
+        }
+    )
+    (tmp_path / "data").mkdir()
+    pq.write_table(table, tmp_path / "data" / "a.parquet", row_group_size=rows // 4)
+    counts = {
+        unit: make(tmp_path / "data", tmp_path / unit, cache=unit).num_shards
+        for unit in ("shards", "file", "row_group")
+    }
+    assert counts == {"shards": 1, "file": 1, "row_group": 4}
+    dataset = make(tmp_path / "data", tmp_path / "row_group", cache="row_group")
+    assert dataset[rows // 2] == table.slice(rows // 2, 1).to_pylist()[0]
+    assert len(list((tmp_path / "row_group" / "decoded").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("context", "is_used"),
+    [("fork", False), ("fork", True), pytest.param("spawn", True, marks=pytest.mark.slow)],
+)
+def test_workers_read_every_sample_once_and_a_resume_goes_on_exactly(
+    context: str, is_used: bool, folder: Path, tmp_path: Path
+) -> None:
+    def load(workers: int) -> StreamingDataLoader:
+        dataset = make(folder, tmp_path / "cache", shuffle=True, shuffle_block_size=40)
+        if is_used:
+            assert dataset[17]["id"] == 17
+        kind = {"multiprocessing_context": context} if workers else {}
+        return StreamingDataLoader(dataset, batch_size=BATCH, num_workers=workers, **kind)
+
+    whole = ids(load(2))
+    assert sorted(whole) == list(range(90))
+    assert whole != list(range(90))
+    loader = load(2)
+    seen = ids(loader, 7)
+    state = json.loads(json.dumps(loader.state_dict()))
+    assert seen == whole[:28]
+    if context == "fork":
+        again = load(2)
+        again.load_state_dict(state)
+        assert seen + ids(again) == whole
+    other = load(0)
+    other.load_state_dict(state)
+    assert sorted(seen + ids(other)) == list(range(90))
+
+
+def test_the_order_does_not_depend_on_where_the_files_are(
+    folder: Path, remote: FaultyServer, tmp_path: Path
+) -> None:
+    arguments: dict[str, Any] = {"shuffle": True, "shuffle_block_size": 20}
+    here = list(make(folder, tmp_path / "here", **arguments))
+    assert list(make_remote(remote, tmp_path / "there", **arguments)) == here
+
+
+@pytest.fixture
+def remote(folder: Path) -> Iterator[FaultyServer]:
+    with FaultyServer(
+        {f"bkt/{path.name}": path.read_bytes() for path in folder.iterdir()}
+    ) as server:
+        yield server
+    guard.end_helper()
+
+
+def make_remote(server: FaultyServer, home: Path, **arguments: Any) -> StreamingDataset:
+    stream = {
+        "storage_options": {"endpoint": server.url, "access_key_id": "a", "secret_access_key": "b"}
+    }
+    return make("s3://bkt", home, stream_config=stream, **arguments)
+
+
+def test_remote_files_are_fetched_once_and_their_footers_too(
+    remote: FaultyServer, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        dataset = make_remote(remote, tmp_path / "cache")
+        assert list(dataset) == ROWS
+        assert list(dataset) == ROWS
+    # One for the footer, one for the file.
+    assert remote.count("GET", "bkt/part-0.parquet") == 2
+
+
+def test_a_projection_of_a_remote_file_fetches_only_its_columns(
+    remote: FaultyServer, tmp_path: Path
+) -> None:
+    rows = 4000
+    table = pa.table({"id": range(rows), "data": [os.urandom(1000) for _ in range(rows)]})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=1000)
+    remote.objects = {"bkt/a.parquet": (tmp_path / "a.parquet").read_bytes()}
+    dataset = make_remote(remote, tmp_path / "cache", columns=["id"])
+    assert list(dataset) == [{"id": i} for i in range(rows)]
+    spans = [span for method, _, span in remote.requests if method == "GET" and span]
+    fetched = sum(int(b) - int(a) + 1 for a, b in (span[6:].split("-") for span in spans))
+    assert fetched < 200_000
+    whole = make_remote(remote, tmp_path / "cache", cache="row_group")
+    assert whole[3999] == table.slice(3999).to_pylist()[0]
+
+
+def test_streams_are_mixed_with_an_mds_stream(tmp_path: Path) -> None:
+    """A nested, partitioned table beside another format."""
+    expected = {}
+    for year in (2023, 2024):
+        folder = tmp_path / "data" / f"year={year}" / "kind=a b%2Fc"
+        folder.mkdir(parents=True)
+        table = nested_table(100 * year, 100 * year + 20)
+        pq.write_table(table, folder / "a.parquet", row_group_size=7)
+        for row in table.to_pylist(maps_as_pydicts="strict"):
+            expected[row["id"]] = {**row, "year": year, "kind": "a b/c"}
+    with MDSWriter(out=str(tmp_path / "mds"), columns={"id": "int"}) as writer:
+        for i in range(30):
+            writer.write({"id": i})
+    streams = [
+        Stream(remote=str(tmp_path / "data"), local=str(tmp_path / "cache")),
+        Stream(local=str(tmp_path / "mds")),
+    ]
+    dataset = StreamingDataset(streams=streams, batch_size=BATCH, shuffle=True)
+    samples = list(dataset)
+    assert len(samples) == 40 + 30 or len({s["id"] for s in samples}) == 40 + 30
+    found = {sample["id"]: sample for sample in samples}
+    expected |= {i: {"id": i} for i in range(30)}
+    assert found.keys() == expected.keys()
+    assert all(same_values(found[key], expected[key]) for key in found)
+    pickle.loads(pickle.dumps(dataset))
+
+
+def test_what_was_decoded_keeps_within_its_limit(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    rows = 1 << 15
+    table = pa.table({"id": range(rows), "data": [os.urandom(64) for _ in range(rows)]})
+    for number in range(4):
+        part = table.slice(number * rows // 4, rows // 4)
+        pq.write_table(part, tmp_path / "data" / f"{number}.parquet")
+    options = {"decoded_limit": 1_500_000}
+    dataset = make(tmp_path / "data", tmp_path / "cache", format_options=options)
+    for _ in range(2):
+        assert [sample["id"] for sample in dataset] == list(range(rows))
+        sizes = [path.stat().st_size for path in (tmp_path / "cache" / "decoded").iterdir()]
+        assert sum(sizes) <= 2_300_000  # What is needed now may exceed it, by one.
+
+
+def test_a_cache_limit_drops_decoded_files_before_fetched_ones(
+    remote: FaultyServer, tmp_path: Path
+) -> None:
+    limit = 20_000
+    dataset = make_remote(remote, tmp_path / "cache", cache_limit=limit)
+    for _ in range(3):
+        assert list(dataset) == ROWS
+    assert remote.count("GET", "bkt/part-2.parquet") == 2
+    size = sum(
+        path.stat().st_size
+        for path in (tmp_path / "cache").rglob("*.*")
+        if ".streaming" not in path.parts and path.is_file()
+    )
+    assert size <= limit
+
+
+def test_a_damaged_decoded_file_is_made_again(folder: Path, tmp_path: Path) -> None:
+    assert list(make(folder, tmp_path / "cache")) == ROWS
+    for number, path in enumerate(sorted((tmp_path / "cache" / "decoded").iterdir())):
+        data = path.read_bytes()
+        path.write_bytes([data[: len(data) // 2], b"", b"x" * len(data), data[:-9]][number])
+    assert list(make(folder, tmp_path / "cache")) == ROWS
+
+
+def test_files_that_changed_are_read_anew_and_what_was_decoded_goes(
+    folder: Path, tmp_path: Path
+) -> None:
+    assert list(make(folder, tmp_path / "cache")) == ROWS
+    before = set(os.listdir(tmp_path / "cache" / "decoded"))
+    pq.write_table(number_table(0, 5), folder / "part-0.parquet")
+    (folder / "part-1.parquet").unlink()
+    assert list(make(folder, tmp_path / "cache")) == ROWS[:5] + ROWS[31:]
+    after = set(os.listdir(tmp_path / "cache" / "decoded"))
+    assert len(after) == 3
+    assert len(after & before) == 2
+
+
+def test_a_file_that_is_rewritten_under_a_run_is_an_error(folder: Path, tmp_path: Path) -> None:
+    dataset = make(folder, tmp_path / "cache")
+    pq.write_table(number_table(5, 35), folder / "part-0.parquet", row_group_size=8)
+    with pytest.raises(
+        ShardCorruptError, match=r"part-0\.parquet.* changed after it was indexed|index says"
+    ):
+        dataset[0]
+    (folder / "part-2.parquet").unlink()
+    with pytest.raises(FileNotFoundError, match=r"part-2\.parquet"):
+        dataset[40]
+
+
+def test_batches_are_columns(folder: Path, tmp_path: Path) -> None:
+    dataset = make(folder, tmp_path / "cache", batched=True, shuffle=True, shuffle_block_size=30)
+    rows = [
+        {"id": int(i), "text": text}
+        for batch in dataset
+        for i, text in zip(batch["id"], batch["text"], strict=True)
+    ]
+    assert sorted(rows, key=lambda row: row["id"]) == ROWS
+    columns = dataset.take_columns([50, 3, -1])
+    assert list(columns["id"]) == [50, 3, 89]
+    assert list(columns["text"]) == [ROWS[i]["text"] for i in (50, 3, 89)]
+
+
+def test_nothing_is_kept_without_a_cache(remote: FaultyServer, tmp_path: Path) -> None:
+    dataset = make_remote(remote, tmp_path / "cache", cache="none")
+    assert [dataset[i]["id"] for i in (80, 2)] == [80, 2]
+    assert not (tmp_path / "cache" / "decoded").exists()
+
+
+def test_an_unknown_unit_and_settings_of_given_streams_are_refused(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="`cache` is 'shards', 'file', 'row_group' or 'none'"):
+        StreamingDataset(local=str(folder), batch_size=1, cache="rows")
+    with pytest.raises(ConfigError, match="say format to each Stream"):
+        StreamingDataset(streams=[Stream(local=str(folder))], format="parquet")
+
+
+def test_files_without_rows_are_an_empty_dataset(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    pq.write_table(number_table(0, 0), tmp_path / "data" / "a.parquet")
+    with pytest.raises(EmptyDatasetError, match="holds no samples"):
+        make(tmp_path / "data", tmp_path / "cache")

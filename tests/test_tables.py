@@ -1,0 +1,388 @@
+"""Datasets of tables: shuffled, by workers, resumed elsewhere, mixed, while others write."""
+
+import json
+import logging
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.utils.data import DataLoader
+
+from streaming import MDSWriter, Stream, StreamingDataLoader, StreamingDataset
+from streaming.errors import ConfigError, StateError
+from streaming.world import World
+from tests.common.tables import (
+    lance,
+    make_delta,
+    make_lance,
+    read_delta,
+    read_lance,
+    table_of,
+    write_delta,
+)
+from tests.conftest import ROOT, RunPython
+
+pytestmark = [
+    pytest.mark.usefixtures("opens_tables"),
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
+]
+
+BATCH = 4
+KINDS = ("delta", "lance")
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A table of each kind, made when it is first asked for."""
+    makers, made = {"delta": make_delta, "lance": make_lance}, dict[str, Path]()
+
+    def get(kind: str) -> Path:
+        if kind not in made:
+            made[kind] = makers[kind](tmp_path_factory.mktemp(kind) / "table")
+        return made[kind]
+
+    return get
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def table(kind: str, tables: Callable[[str], Path]) -> Path:
+    return tables(kind)
+
+
+def expected_ids(kind: str, path: Path, version: int | None = None) -> list[int]:
+    rows = read_delta(path, version) if kind == "delta" else read_lance(path, version)
+    return sorted(row["id"] for row in rows)
+
+
+def open_table(path: Path, **arguments: Any) -> StreamingDataset:
+    """A shuffled dataset, whose order does not depend on who reads it."""
+    order = {"batch_size": BATCH, "shuffle": True, "num_canonical_nodes": 4}
+    return StreamingDataset(**{"local": str(path), **order, **arguments})
+
+
+def append(kind: str, path: Path, start: int, stop: int) -> None:
+    rows = table_of(start, stop)
+    if kind == "delta":
+        write_delta(path, rows.select(["id", "text", "share"]), mode="append")
+    else:
+        lance().write_dataset(rows, str(path), mode="append")
+
+
+def begin(kind: str, path: Path, stop: int = 60) -> Path:
+    """A new table of two versions, with rows 0 to `stop`."""
+    append(kind, path, 0, stop // 2)
+    append(kind, path, stop // 2, stop)
+    return path
+
+
+def only_ids(batch: Any) -> list[int]:
+    """Collates to the ids: other columns have values that torch has no tensors for."""
+    return [int(row["id"]) for row in batch]
+
+
+def ids(loader: Any, limit: int | None = None) -> list[int]:
+    batches: Iterator[list[int]] = iter(loader)
+    try:
+        return [number for batch in islice(batches, limit) for number in batch]
+    finally:
+        if hasattr(batches, "close"):
+            batches.close()
+
+
+def load(dataset: StreamingDataset, **arguments: Any) -> StreamingDataLoader:
+    return StreamingDataLoader(
+        dataset, batch_size=BATCH, collate_fn=only_ids, **{"num_workers": 0, **arguments}
+    )
+
+
+SPAWN = pytest.param("spawn", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("way", ["here", "fork", SPAWN])
+def test_workers_read_every_row_once(way: str, kind: str, table: Path) -> None:
+    dataset = open_table(table, num_canonical_nodes=1)
+    more: dict[str, Any] = {}
+    if way != "here":
+        more = {"num_workers": 2, "multiprocessing_context": way}
+    assert sorted(ids(load(dataset, **more))) == expected_ids(kind, table)
+
+
+def test_workers_forked_from_a_process_that_read_the_table_read_it_too(
+    kind: str, table: Path
+) -> None:
+    dataset = open_table(table, num_canonical_nodes=1)
+    before = [dataset[i]["id"] for i in range(5)]
+    plain = DataLoader(dataset, batch_size=BATCH, num_workers=2, collate_fn=only_ids, timeout=60)
+    assert sorted(ids(plain)) == expected_ids(kind, table)
+    assert [dataset[i]["id"] for i in range(5)] == before
+
+
+FORKS = """
+import os, sys, multiprocessing
+kind, path, way = sys.argv[1:]
+
+def use():
+    from streaming import StreamingDataset
+    dataset = StreamingDataset(local=path, batch_size=4)
+    return len(list(dataset)), dataset.versions
+
+def work(answers):
+    answers.send(use())
+
+if __name__ == "__main__":
+    expected = None
+    if way == "used":
+        expected = use()
+    if way == "library":  # As a user might, beside us.
+        if kind == "delta":
+            import deltalake
+            deltalake.DeltaTable(path).file_uris()
+        else:
+            import lance
+            lance.dataset(path).to_table()
+    context = multiprocessing.get_context("fork")
+    for daemon in (True, False):
+        ours, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=work, args=(theirs,), daemon=daemon)
+        process.start()
+        assert ours.poll(50), "no answer"
+        found = ours.recv()
+        assert expected in (None, found), found
+        expected = found
+        process.join(10)
+        assert process.exitcode == 0, process.exitcode
+    from streaming.storage.guard import end_helper
+    end_helper()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["unused", "used", "library"])
+def test_a_forked_child_opens_a_table_whatever_its_parent_did(
+    way: str, kind: str, table: Path, run_python: RunPython
+) -> None:
+    run_python(FORKS, kind, table, way, timeout=110)
+
+
+def test_a_resume_on_another_world_reads_the_rest_of_the_same_version(
+    kind: str, tmp_path: Path
+) -> None:
+    path = begin(kind, tmp_path / "table")
+    version = open_table(path).versions[0]
+    whole = ids(load(open_table(path)))
+    loader = load(open_table(path), num_workers=2)
+    seen = ids(loader, 5)
+    state = loader.state_dict()
+    assert state is not None
+    assert json.loads(json.dumps(state)) == state
+    append(kind, path, 60, 90)  # The table moves on.
+    worlds = [World(ranks_per_node=2, worker=rank) for rank in range(2)]
+    rest: list[list[int]] = []
+    for world in worlds:
+        dataset = open_table(path, batch_size=BATCH // 2, world=world)
+        assert dataset.versions != [version]
+        dataset.load_state_dict(state)
+        assert dataset.versions == [version]
+        assert dataset.num_samples == 60
+        rest.append(ids(StreamingDataLoader(dataset, batch_size=BATCH // 2, collate_fn=only_ids)))
+    assert sorted(seen + rest[0] + rest[1]) == sorted(whole)
+
+
+def test_a_state_goes_on_exactly_though_the_table_moved_on(kind: str, tmp_path: Path) -> None:
+    path = begin(kind, tmp_path / "table")
+    loader = load(open_table(path))
+    whole = ids(load(open_table(path)))
+    assert ids(loader, 6) == whole[: 6 * BATCH]
+    state = loader.state_dict()
+    assert state is not None
+    append(kind, path, 60, 90)
+    again = load(open_table(path), num_workers=2, persistent_workers=True)
+    assert sorted(set(ids(again))) == list(range(90))
+    again.load_state_dict(state)
+    assert sorted(ids(again)) == sorted(whole[6 * BATCH :])
+    alone = load(open_table(path))
+    alone.load_state_dict(state)
+    assert ids(alone) == whole[6 * BATCH :]
+
+
+def test_a_state_without_versions_leaves_them(kind: str, table: Path) -> None:
+    dataset = open_table(table)
+    versions = dataset.versions
+    names = ("epoch", "sample_in_epoch", "num_canonical_nodes", "shuffle_seed")
+    state = {**dict.fromkeys(names, 1), "initial_physical_nodes": 1}
+    dataset.load_state_dict(state)
+    assert dataset.versions == versions
+    with pytest.raises(StateError, match="must be numbers"):
+        dataset.load_state_dict({**state, "dataset": {"versions": ["x"]}})
+
+
+WRITER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[3])
+from tests.test_tables import append
+for number in range(5):
+    append(sys.argv[1], Path(sys.argv[2]), 1000 + number, 1001 + number)
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_pinned_version_is_read_while_another_process_writes_new_ones(
+    kind: str, tmp_path: Path
+) -> None:
+    path = begin(kind, tmp_path / "table")
+    dataset = open_table(path)
+    command = [sys.executable, "-c", WRITER, kind, str(path), str(ROOT)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as writer:
+        assert writer.stdout is not None
+        for _ in range(5):
+            assert writer.stdout.readline()
+            assert sorted({row["id"] for row in dataset}) == list(range(60))
+    assert writer.returncode == 0
+    assert dataset.versions != open_table(path).versions
+    assert {row["id"] for row in open_table(path)} == {*range(60), *range(1000, 1005)}
+
+
+# --- New versions at the ends of epochs -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_follow_goes_on_with_what_was_added(
+    workers: int, kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = begin(kind, tmp_path / "table")
+    dataset = open_table(path, follow=True)
+    loader = load(dataset, num_workers=workers, persistent_workers=workers > 0)
+    assert set(ids(loader)) == set(range(60))
+    append(kind, path, 60, 72)
+    with caplog.at_level(logging.INFO, "streaming"):
+        assert set(ids(loader)) == set(range(72))
+    assert "+12 samples, which makes 72" in caplog.text
+    assert set(ids(loader)) == set(range(72))
+
+
+def test_follow_keeps_the_version_within_an_epoch(kind: str, tmp_path: Path) -> None:
+    path = begin(kind, tmp_path / "table")
+    loader = load(open_table(path, follow=True))
+    first = ids(loader, 3)
+    state = loader.state_dict()
+    assert state is not None
+    append(kind, path, 60, 72)
+    again = load(open_table(path, follow=True))
+    again.load_state_dict(state)
+    assert set(first + ids(again)) == set(range(60))
+    assert set(ids(again)) == set(range(72))
+
+
+@pytest.mark.slow
+def test_follow_under_a_plain_loader_is_seen_by_all_its_workers(kind: str, tmp_path: Path) -> None:
+    path = begin(kind, tmp_path / "table")
+    dataset = open_table(path, follow=True)
+    loader = DataLoader(
+        dataset, batch_size=BATCH, num_workers=2, collate_fn=only_ids, persistent_workers=True
+    )
+    assert set(ids(loader)) == set(range(60))
+    append(kind, path, 60, 72)
+    assert set(ids(loader)) == set(range(72))
+    state = dataset.state_dict(0, from_beginning=True)
+    assert state["dataset"]["num_samples"] == 72
+
+
+def test_several_ranks_follow_only_if_they_can_agree(kind: str, tmp_path: Path) -> None:
+    path = begin(kind, tmp_path / "table")
+    world = World(ranks_per_node=2)
+    loader = load(open_table(path, follow=True, world=world))
+    ids(loader)
+    with pytest.raises(ConfigError, match="needs a process group and StreamingDataLoader"):
+        ids(loader)
+
+
+# --- Mixed ----------------------------------------------------------------------------------------
+
+
+def test_all_formats_are_mixed_by_weight_and_a_resume_is_exact(
+    tables: Callable[[str], Path], tmp_path: Path
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = [{"id": 1000 + i, "text": f"m{i}"} for i in range(50)]
+    with MDSWriter(out=str(tmp_path / "mds"), columns={"id": "int", "text": "str"}) as writer:
+        for row in rows:
+            writer.write(row)
+    (tmp_path / "jsonl").mkdir()
+    lines = [json.dumps({"id": 2000 + i, "text": f"j{i}"}) + "\n" for i in range(50)]
+    (tmp_path / "jsonl" / "a.jsonl").write_text("".join(lines))
+    (tmp_path / "parquet").mkdir()
+    parquet.write_table(
+        table_of(3000, 3050).select(["id", "text"]), tmp_path / "parquet" / "a.parquet"
+    )
+
+    def make() -> StreamingDataset:
+        columns = ["id", "text"]
+        delta, other = str(tables("delta")), str(tables("lance"))
+        streams = [
+            Stream(local=str(tmp_path / "mds"), proportion=0.2),
+            Stream(local=str(tmp_path / "jsonl"), proportion=0.2),
+            Stream(local=str(tmp_path / "parquet"), proportion=0.1),
+            Stream(local=delta, proportion=0.3, columns=columns, version=2),
+            Stream(local=other, proportion=0.2, columns=columns, version="good"),
+        ]
+        return StreamingDataset(
+            streams=streams,
+            epoch_size=200,
+            batch_size=BATCH,
+            shuffle=True,
+            num_canonical_nodes=2,
+        )
+
+    dataset = make()
+    assert dataset.versions == [None, None, None, 2, 7]
+    assert dataset.samples_per_stream.tolist()[:4] == [50, 50, 50, 120]
+    shares = [int(stream.choose) for stream in dataset.streams]
+    assert shares == [40, 40, 20, 60, 40]
+    whole = ids(load(make()))
+    for stop in (1, 17, 49):
+        loader = load(make())
+        assert ids(loader, stop) == whole[: stop * BATCH]
+        state = loader.state_dict()
+        assert state is not None
+        again = load(make())
+        again.load_state_dict(json.loads(json.dumps(state)))
+        assert ids(again) == whole[stop * BATCH :]
+
+
+def test_a_split_of_a_dataset_of_ours_is_no_table(tmp_path: Path) -> None:
+    """An index goes before a log: what a writer of ours made stays what it is."""
+    with MDSWriter(out=str(tmp_path), columns={"id": "int"}) as writer:
+        writer.write({"id": 1})
+    (tmp_path / "_delta_log").mkdir()
+    (tmp_path / "_delta_log" / f"{0:020d}.json").write_text("{}")
+    assert list(StreamingDataset(local=str(tmp_path), batch_size=1)) == [{"id": 1}]
+
+
+@pytest.mark.slow
+def test_spawned_children_get_versions_not_handles(kind: str, table: Path) -> None:
+    dataset = open_table(table)
+    assert dataset[0]
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        assert pool.apply(_versions, (dataset,)) == dataset.versions
+        pool.close()
+        pool.join()
+
+
+def _versions(dataset: StreamingDataset) -> list[int | None]:
+    assert dataset[0]
+    return dataset.versions
