@@ -51,5 +51,5 @@ $(READY): pyproject.toml constraints.txt Makefile
 	@echo "Filling $(VENV) (once; torch is large) ..."
 	@$(PIP) --upgrade pip
 	@$(PIP) $(TORCH)
-	@$(PIP) --group test --group lint --editable ".[torch,image,bfloat16,parquet,cli]"
+	@$(PIP) --group test --group lint --editable ".[torch,image,bfloat16,parquet,delta,lance,cli]"
 	@touch $@

@@ -2,8 +2,9 @@
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
@@ -23,6 +24,8 @@ from streaming.storage.download import retries_of_thread
 __all__ = ["CacheDirectory", "CachePart", "ShardCache", "Source", "obtain_index"]
 
 logger = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 1.0  # how long it is believed that nothing is missing
 
 
 class ShardCache:
@@ -65,6 +68,7 @@ class ShardCache:
         self._seen = np.zeros(len(self._shelf), np.bool_)  # whole when this process last looked
         self._opened: dict[int, Identity] = {}
         self._refreshed: set[int] = set()
+        self._is_whole, self._looked_at = False, -np.inf
         self._unread: set[int] = set()  # made by this process, and not opened since
 
     def __len__(self) -> int:
@@ -72,6 +76,11 @@ class ShardCache:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("A shard cache belongs to one process. Pickle its parts.")
+
+    @property
+    def states(self) -> Mapping[Path, object]:
+        """What is noted of shards in use, by directory; `touch` has no effect while it is empty."""
+        return self._shelf.states
 
     @property
     def limit(self) -> int | None:
@@ -100,11 +109,23 @@ class ShardCache:
     def is_inert(self) -> bool:
         """Whether nothing can be missing: no part has a source or compressed files.
 
-        True also when every shard has been seen here and nobody could have removed one since.
+        True also when every shard has been seen here and, as far as was known a moment ago, nobody
+        has removed one since. `open` brings what is missing all the same.
         """
-        return not any(part.can_make for part in self._shelf.parts) or (
-            not self._shelf.has_states and bool(self._seen.all())
-        )
+        if not any(part.can_make for part in self._shelf.parts):
+            return True
+        if not self._seen.all() or (self.limit is not None and self._shelf.has_states):
+            return False
+        if not self._shelf.has_states:
+            return True
+        if time.monotonic() - self._looked_at > _LOOK_SECONDS:
+            self._is_whole = bool((self.marks(np.arange(len(self))) >= 0).all())
+            self._looked_at = time.monotonic()
+        return self._is_whole
+
+    def marks(self, shards: NDArray[np.int64]) -> NDArray[np.int64]:
+        """A number for each shard that changes when its files are removed or made anew."""
+        return self._shelf.marks(shards)
 
     def prepare(self, shard: int, *, ahead: bool = False) -> bool:
         """Bring a shard here; afterwards its raw files are whole.
@@ -308,6 +329,7 @@ class ShardCache:
             self._count(place, fetched_bytes=fetched, retries=retries)
         self._count(place, **({"repairs": 1} if anew else {"misses": 1}))
         self._unread.add(place.shard)
+        state.note_made(place.local)
         state.touch(place.local)
         self._seen[place.shard] = True
 

@@ -284,6 +284,7 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         except BaseException:
             self._run.close()  # An error may be kept, and this object with it.
             raise
+        self._warn_of_newest()
         self._orders = PerProcess(partial(_make_orders, self._parts[0].directory.path))
         self._iterations = PerProcess(itertools.count)
         self._handoff: Handoff | None = None
@@ -735,6 +736,20 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         self._open_streams(versions)
         if runtime is not None:
             runtime.close()
+
+    def _warn_of_newest(self) -> None:
+        """Ranks that look for the newest version each by itself may find different ones."""
+        if self._world.num_ranks > 1:
+            for stream, version in zip(self.streams, self.versions, strict=True):
+                if version is not None and stream.version is None and not stream.follow:
+                    logger.warning(
+                        "Each of %d ranks takes the newest version of %s that it finds, here %d. "
+                        "If the table is being written to, give them all one, as in version=%d.",
+                        self._world.num_ranks,
+                        stream.remote or stream.local,
+                        version,
+                        version,
+                    )
 
     def _renew(self, start: Start) -> Start:
         """The beginning of an epoch, with the newest versions of the tables that are followed.

@@ -18,6 +18,7 @@ from streaming.format import (
     ShardInfo,
     check_types,
     dump_index,
+    formats,
     get_index_basename,
     parse_index,
 )
@@ -283,12 +284,12 @@ def index_of(readers: Iterable[Any], stream: _Whole) -> tuple[Index, CacheDirect
     """The index of the shards that an overridden `get_shards` gave, and where they are."""
     readers = list(readers)
     for reader in readers:
-        if not isinstance(reader, Reader):
+        if not isinstance(reader, Reader) or reader.info.format not in formats:
             raise ConfigError(
                 f"`get_shards` of {type(stream).__name__} must give readers as "
                 f"`super().get_shards` or `streaming.format.reader_from_json` make them, but gave "
-                f"a {type(reader).__name__}. A format of your own is registered: see "
-                f"docs/design/architecture.md, section 8."
+                f"a {type(reader).__name__}. A format of your own is registered first, as "
+                f"`streaming.format.own.own_format` makes it."
             )
     where = {Path(os.path.abspath(Path(reader.dirname, reader.split))) for reader in readers}
     if len(where) > 1:

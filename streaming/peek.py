@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from streaming.cache import CachePart
 from streaming.compression import decompress_file
+from streaming.direct import DirectRuntime
 from streaming.errors import (
     IndexFormatError,
     MissingExtraError,
@@ -21,16 +23,23 @@ from streaming.format import (
     FileInfo,
     Index,
     ShardInfo,
+    formats,
     get_index_basename,
     open_reader,
     parse_index,
 )
+from streaming.format.listing import Place
+from streaming.format.tables import TableFormat, TablePlace, TableVersion, VersionLike
+from streaming.runtime import Runtime
+from streaming.shared.plain import PlainData, find_table
 from streaming.storage import join_key, open_store
 from streaming.storage.download import fetch
 from streaming.storage.stores.local import LocalStore
+from streaming.stream import Stream
+from streaming.util.importing import lazy
 from streaming.util.retrying import Retry
 
-__all__ = ["Hidden", "Peek", "columns_of", "state_of"]
+__all__ = ["Hidden", "Peek", "TablePeek", "columns_of", "state_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +51,9 @@ class Hidden:
 
 def columns_of(info: ShardInfo) -> Mapping[str, str]:
     """Name and encoding of each column, as far as the index tells."""
+    if formats.get(info.format).decode is not None:
+        schema = lazy("streaming.format.parquet.decode", "parquet").schema_of(info)
+        return {field.name: str(field.type) for field in schema}
     names, encodings = info.extra.get("column_names"), info.extra.get("column_encodings")
     try:
         if names is not None and encodings is not None:
@@ -51,6 +63,72 @@ def columns_of(info: ShardInfo) -> Mapping[str, str]:
         raise IndexFormatError(
             f"The columns of {info.files[-1][0].basename} make no sense in the index: {error}."
         ) from error
+
+
+class TablePeek:
+    """A view of a version of a table. Close it, or use it in a `with` statement.
+
+    What is brought here lies in a temporary directory for as long as it is open.
+
+    Args:
+        url: URL or path of the table.
+        format: Name of its format; None: what its log says.
+        version: Which version, as for a Stream; None: the newest.
+
+    Attributes:
+        index: The index of the version.
+        version: Its number.
+        columns: Name and type of each column.
+
+    Raises:
+        ConfigError: There is no such version.
+        ObjectNotFoundError: There is no table.
+        DataError, StoreError: It can't be read.
+    """
+
+    def __init__(
+        self, url: str, format: str | None = None, version: VersionLike | None = None
+    ) -> None:
+        found = self.find(url) if format is None else format
+        table = None if found is None else formats.get(found).table
+        if table is None:
+            raise ObjectNotFoundError(f"There is no table at {url}.")
+        self.table: TableFormat = table
+        self._place = TablePlace.at(url)
+        with ExitStack() as stack:
+            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="streaming-peek-"))
+            stream = Stream(remote=url, local=directory, format=found, version=version)
+            stream.apply_default({})
+            self.index, where = stream.obtain_index()
+            self.version = stream.opened_version
+            self._part = CachePart(where, self.index, stream.source(), version=self.version)
+            self._close = stack.pop_all().close
+        first = next(iter(self.index), None)
+        self.columns = {} if first is None else columns_of(first)
+
+    @staticmethod
+    def find(url: str) -> str | None:
+        """Name of the format of the table at a place; None if there is none."""
+        return find_table(PlainData(place=Place.parse(url), local=None))
+
+    def __enter__(self) -> "TablePeek":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._close()
+
+    def history(self, limit: int) -> list[TableVersion]:
+        """The versions of the table, newest first, so many at most."""
+        return self.table.history(self._place, limit)
+
+    def samples(self, num_samples: int) -> list[dict[str, Any]]:
+        """The first samples, so many at most."""
+        kind = Runtime if self._part.source is None else DirectRuntime
+        runtime = kind([self._part], self.index.table.samples)
+        try:
+            return runtime.take(np.arange(min(num_samples, self.index.samples)))
+        finally:
+            runtime.close()
 
 
 class Peek:

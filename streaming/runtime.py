@@ -4,8 +4,10 @@ Made in the process that reads, on first use, and never pickled. One block of id
 each shard it touches; nothing here is done per sample but the handing out.
 """
 
+import logging
 import os
 import threading
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import groupby, pairwise
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 from streaming.cache import CachePart, ShardCache
 from streaming.errors import MissingFileError, ShardCorruptError
 from streaming.format.column import Column, Pieces, Stack, merge_columns, merge_stacks
-from streaming.format.reader import Sample, ShardReader
+from streaming.format.reader import Sample, Selection, ShardReader
 from streaming.prefetch import Prefetcher
 from streaming.shared.counts import CountsFolder
 from streaming.spanner import Spanner
@@ -25,15 +27,17 @@ from streaming.world import detect_worker
 
 __all__ = ["PerProcess", "Runtime", "checked_ids"]
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
-_Method = Literal["take", "take_parts", "take_stacked"]
+_Method = Literal["select", "take_parts", "take_stacked"]
 
 # An open reader holds some KB and one or two maps of files, of usually 65,530 that there may be.
 MAX_READERS = 1024
-# Under a cache limit an open reader keeps the space of an evicted shard in use. So many on a node,
-# or one in each process.
-MAX_READERS_UNDER_LIMIT = 8
+# Under a cache limit an open reader keeps the space of a shard in use that was evicted or made anew
+# meanwhile. So many of those on a node, or one in each process.
+MAX_GONE = 8
 
 
 class _Process:
@@ -108,16 +112,21 @@ class Runtime:
             allow_unsafe_types=allow_unsafe_types,
             counts=None if counts is None else counts.open(),
         )
-        self._touch = self.cache.touch
+        self._touch, self._states = self.cache.touch, self.cache.states
         self.spanner = Spanner(samples_per_shard)
         self._readers: OrderedDict[int, ShardReader] = OrderedDict()
         self._lock = threading.Lock()
         self._decoders = decoders or {}
         self._finishing: Prefetcher | None = None
-        self._max_readers = MAX_READERS
+        self._marks: dict[int, int] = {}  # of the open shards, if there is a limit
+        self._max_gone = None
         if limit is not None:
             processes = ranks_per_node * max(1, detect_worker()[0])
-            self._max_readers = max(1, MAX_READERS_UNDER_LIMIT // processes)
+            self._max_gone = max(1, MAX_GONE // processes)
+        # For single samples: where each shard begins, and how to read one of those that are open.
+        self._bounds = self.spanner.bounds
+        self._getters: dict[int, Callable[[int], Sample]] = {}
+        self._is_bounded = limit is not None or len(samples_per_shard) > MAX_READERS
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("A runtime belongs to one process; it can't be pickled.")
@@ -128,22 +137,43 @@ class Runtime:
         Raises:
             IndexError: There is no such sample.
         """
+        if type(sample_id) is int:
+            bounds = self._bounds
+            shard = bisect_right(bounds, sample_id) - 1
+            getter = self._getters.get(shard)
+            if getter is not None:
+                if self._states:
+                    self._touch(shard)
+                if self._is_bounded:
+                    self.reader(shard)  # So that others are dropped first.
+                try:
+                    return getter(sample_id - bounds[shard])
+                except Exception as error:  # noqa: BLE001  # `get_item` says what is wrong.
+                    logger.debug("Sample %d is read again: %s", sample_id, error)
         shard, offset = self.spanner[sample_id]
         self._touch(shard)
         try:
-            return self.reader(shard).get_item(offset)
+            return self._take_one(shard, offset)
         except ShardCorruptError as error:
             return self._repaired(shard, error).get_item(offset)
 
+    def _take_one(self, shard: int, offset: int) -> Sample:
+        try:
+            return self.reader(shard).get_item(offset)
+        except MissingFileError:  # Another process has evicted it.
+            self._bring_back([shard])
+            return self.reader(shard).get_item(offset)
+
     def take(self, ids: NDArray[np.int64]) -> list[Sample]:
         """Samples in the order of `ids`, shape (n,), each in [0, num_samples)."""
-        parts, places = self._take_each(ids, "take")
-        if places is None:
-            return parts[0] if parts else []
-        grouped = [sample for part in parts for sample in part]
-        order = np.empty_like(places)
-        order[places] = np.arange(len(places))
-        return [grouped[place] for place in order.tolist()]
+        parts, places = self._take_each(ids, "select")
+        if not parts:
+            return []
+        order = None
+        if places is not None:
+            order = np.empty_like(places)
+            order[places] = np.arange(len(places))
+        return _make_samples(parts, order)
 
     def take_columns(self, ids: NDArray[np.int64]) -> dict[str, Column]:
         """The same by columns; none if there are no ids.
@@ -179,7 +209,8 @@ class Runtime:
         readers = self._readers
         try:
             reader = readers[shard]
-            readers.move_to_end(shard)  # Another thread may have dropped it in between.
+            if self._is_bounded:
+                readers.move_to_end(shard)  # Another thread may have dropped it in between.
         except KeyError:
             pass
         else:
@@ -188,15 +219,28 @@ class Runtime:
         if self._decoders:
             reader.use_decoders(self._decoders)
         with self._lock:
-            readers[shard] = reader
-            while len(readers) > self._max_readers:
-                readers.popitem(last=False)
+            readers[shard], self._getters[shard] = reader, reader.getter()
+            while len(readers) > MAX_READERS:
+                del self._getters[readers.popitem(last=False)[0]]
+            if self._max_gone is not None:
+                self._drop_gone(shard, self._max_gone)
         return reader
+
+    def _drop_gone(self, opened: int, most: int) -> None:
+        """Drop readers of files that are there no more, but for some that were used last."""
+        shards = np.fromiter(self._readers, np.int64)
+        marks = dict(zip(shards.tolist(), self.cache.marks(shards).tolist(), strict=True))
+        self._marks[opened] = marks[opened]
+        gone = [shard for shard, mark in marks.items() if self._marks[shard] != mark]
+        for shard in gone[: max(0, len(gone) - most)]:
+            del self._readers[shard], self._getters[shard]
+        self._marks = {shard: self._marks[shard] for shard in self._readers}
 
     def forget(self, shard: int) -> None:
         """Drop the reader of a shard, if there is one."""
         with self._lock:
             self._readers.pop(shard, None)
+            self._getters.pop(shard, None)
 
     def let_finish(
         self, prefetcher: Prefetcher | None, upcoming: Callable[[], Sequence[int]] | None = None
@@ -217,6 +261,7 @@ class Runtime:
         """Drop all readers and close the cache."""
         with self._lock:
             self._readers.clear()
+            self._getters.clear()
         self.let_finish(None)
         self.cache.close()
 
@@ -262,7 +307,9 @@ class Runtime:
         shards = [shard for shard, _ in pieces]
         for shard in shards:
             self.cache.touch(shard)
-        wanted: Literal["take", "take_columns"] = "take" if method == "take" else "take_columns"
+        wanted: Literal["select", "take_columns"] = (
+            "select" if method == "select" else "take_columns"
+        )
         for is_last in (False, True):
             readers = [(self.reader(shard), offsets) for shard, offsets in pieces]
             try:
@@ -297,6 +344,26 @@ class Runtime:
         if not self.cache.refresh(shard):
             raise error
         return self.reader(shard)
+
+
+def _make_samples(
+    parts: Sequence[list[Sample] | Selection], order: NDArray[np.int64] | None
+) -> list[Sample]:
+    """Samples of what several shards gave.
+
+    Args:
+        parts: What `ShardReader.select` gave.
+        order: Which sample of all, one part after another, comes at each place; None: in order.
+    """
+    first = parts[0]
+    if not isinstance(first, list):
+        made = first.samples(parts[1:], order)
+        if made is not None:
+            return made
+    grouped: list[Sample] = []
+    for part in parts:
+        grouped += part if isinstance(part, list) else part.samples((), None) or ()
+    return grouped if order is None else [grouped[place] for place in order.tolist()]
 
 
 def checked_ids(ids: Sequence[int] | NDArray[np.int64], size: int) -> NDArray[np.int64]:

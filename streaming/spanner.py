@@ -47,6 +47,11 @@ class Spanner:
         """Samples of all shards."""
         return self._size
 
+    @property
+    def bounds(self) -> Sequence[int]:
+        """First sample of each shard, and the total, for `bisect`."""
+        return self._scalars  # type: ignore[no-any-return]
+
     def __call__(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Find shards and offsets of many samples.
 

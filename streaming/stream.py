@@ -217,6 +217,11 @@ class Stream(StreamSteps):
         """Where they are indeed: in a folder of `directory` if that has another stream's files."""
         return self._opened_directory or self.directory
 
+    @property
+    def opened_version(self) -> int | None:
+        """Of a table, the version whose index was obtained last; None if it is none."""
+        return self._opened_version
+
     def source(self) -> "StreamSource | OverriddenSource | None":
         """Where missing files come from; None if there is nowhere."""
         source = self.plain_source()

@@ -66,9 +66,8 @@ OTHER = {
     "streaming.base.storage.upload.DBFSUploader.check_folder_exists": "the store checks",
     "streaming.base.format.base.reader.Reader.__init__": "made of what the index says, "
     "by `reader_from_json` or `get_shards`; nobody has all these arguments at hand",
-    "streaming.base.format.base.reader.Reader.evict": "the cache drops shards: `evict_shard`",
-    "streaming.base.format.base.reader.Reader.set_up_local": "the cache looks at the directory",
-    "streaming.base.format.base.writer.": "a writer is made of an encoder; see architecture, 8",
+    "streaming.base.format.base.writer.": "the same arguments, but not each by its name; threads "
+    "and uploads are private",
     "streaming.base.format.json.reader.": "as Reader",
     "streaming.base.format.mds.reader.": "as Reader",
     "streaming.base.format.xsv.reader.": "as Reader",

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,20 @@ from streaming import (  # noqa: E402
     StreamingDataLoader,
     StreamingDataset,
 )
-from streaming.errors import ConfigError, EmptyDatasetError, ShardCorruptError  # noqa: E402
+from streaming.errors import (  # noqa: E402
+    CacheLimitError,
+    ConfigError,
+    EmptyDatasetError,
+    ShardCorruptError,
+    StoreError,
+)
+from streaming.format.parquet.decode import decode  # noqa: E402
+from streaming.format.registry import formats  # noqa: E402
 from streaming.storage import guard  # noqa: E402
-from tests.common.parquet import nested_table, number_table, same_values  # noqa: E402
+from streaming.storage.stores.local import LocalStore  # noqa: E402
+from tests.common.parquet import nested_table, number_table, obtain, same_values  # noqa: E402
 from tests.servers.faulty import FaultyServer  # noqa: E402
+from tests.servers.hub import Hub  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
@@ -69,7 +80,7 @@ def ids(loader: StreamingDataLoader, limit: int | None = None) -> list[int]:
 
 
 def test_local_files_are_read_where_they_lie(folder: Path, tmp_path: Path) -> None:
-    before = {path: path.stat() for path in folder.iterdir()}
+    before = {path: LocalStore(folder).stat(path.name) for path in folder.iterdir()}
     there: list[dict[str, Any]] = [
         {"local": str(folder)},
         {"remote": str(folder), "local": str(tmp_path / "cache")},
@@ -78,7 +89,7 @@ def test_local_files_are_read_where_they_lie(folder: Path, tmp_path: Path) -> No
         dataset = StreamingDataset(batch_size=BATCH, **place)
         assert list(dataset) == ROWS
         assert [dataset[0], dataset[-1], dataset[44]] == [ROWS[0], ROWS[-1], ROWS[44]]
-    assert {path: path.stat() for path in folder.iterdir()} == before
+    assert {path: LocalStore(folder).stat(path.name) for path in folder.iterdir()} == before
     assert not list((tmp_path / "cache").rglob("*.parquet"))
     assert LocalDataset(folder)[:] == ROWS
 
@@ -252,6 +263,39 @@ def test_a_cache_limit_drops_decoded_files_before_fetched_ones(
     assert size <= limit
 
 
+def test_a_row_group_above_the_cache_limit_is_refused_with_its_size(
+    remote: FaultyServer, tmp_path: Path
+) -> None:
+    dataset = make_remote(remote, tmp_path / "cache", cache_limit=1000)
+    with pytest.raises(CacheLimitError, match=r"`cache_limit` is 1000 bytes, but shard .* takes"):
+        dataset[0]
+
+
+def test_a_full_disk_is_an_error_that_says_so(folder: Path, tmp_path: Path) -> None:
+    (info, *_) = obtain(folder, tmp_path / "cache").index
+    with pytest.raises(StoreError, match=r"Can't write /dev/full: no space left on device"):
+        decode(info, folder / "part-0.parquet", Path("/dev/full"))
+
+
+def test_processes_of_a_node_decode_a_shard_once(folder: Path, tmp_path: Path) -> None:
+    log = tmp_path / "decoded.log"
+
+    def note(info: Any, path: Path, target: Path) -> None:
+        with log.open("a") as out:
+            out.write(f"{info.extra['key']}\n")
+        decode(info, path, target)
+
+    counted = replace(formats.get("parquet"), decode=note)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(formats._entries, "parquet", counted)
+        dataset = make(folder, tmp_path / "cache", shuffle=True, shuffle_block_size=40)
+        loader = StreamingDataLoader(
+            dataset, batch_size=BATCH, num_workers=3, multiprocessing_context="fork"
+        )
+        assert sorted(ids(loader)) == list(range(90))
+    assert sorted(log.read_text().split()) == [f"part-{i}.parquet" for i in range(4)]
+
+
 def test_a_damaged_decoded_file_is_made_again(folder: Path, tmp_path: Path) -> None:
     assert list(make(folder, tmp_path / "cache")) == ROWS
     for number, path in enumerate(sorted((tmp_path / "cache" / "decoded").iterdir())):
@@ -316,3 +360,51 @@ def test_files_without_rows_are_an_empty_dataset(tmp_path: Path) -> None:
     pq.write_table(number_table(0, 0), tmp_path / "data" / "a.parquet")
     with pytest.raises(EmptyDatasetError, match="holds no samples"):
         make(tmp_path / "data", tmp_path / "cache")
+
+
+def test_a_repository_of_the_hub_is_read_through_its_parquet_files(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("huggingface_hub", reason="needs the extra `hf`")
+    parts = [path.read_bytes() for path in sorted(folder.iterdir())]
+    files = {"README.md": b"# data", "data/train-0.parquet": parts[0]}
+    files |= {"data/train-1.parquet": parts[1], "data/test-0.parquet": parts[3]}
+    with Hub("org/name", files) as hub:
+
+        def rows(place: str) -> list[int]:
+            dataset = StreamingDataset(
+                remote=f"hf://datasets/org/name{place}",
+                local=str(tmp_path / place.replace("/", "-")),
+                batch_size=BATCH,
+                stream_config={"storage_options": {"endpoint": hub.url}},
+            )
+            return [sample["id"] for sample in dataset]
+
+        assert rows("/data/train-*.parquet") == list(range(31))
+        assert not caplog.messages
+        assert sorted(rows("")) == [*range(31), *range(75, 90)]
+        assert "has files of several splits (test, train), and all are read" in caplog.text
+    guard.end_helper()
+
+
+def test_workers_read_remote_files_whether_or_not_their_parent_did(
+    remote: FaultyServer, tmp_path: Path
+) -> None:
+    for is_used in (False, True):
+        dataset = make_remote(remote, tmp_path / str(is_used), shuffle=True, cache="row_group")
+        if is_used:
+            assert dataset[17] == ROWS[17]
+        loader = StreamingDataLoader(
+            dataset, batch_size=BATCH, num_workers=2, multiprocessing_context="fork"
+        )
+        assert sorted(ids(loader)) == list(range(90))
+
+
+def test_the_names_that_a_dataset_has_for_shards_work(folder: Path, tmp_path: Path) -> None:
+    dataset = make(folder, tmp_path / "cache")
+    list(dataset)
+    decoded = sum(path.stat().st_size for path in (tmp_path / "cache" / "decoded").iterdir())
+    assert dataset.cache_usage >= decoded
+    shard = dataset.shards[1]
+    assert (shard.samples, len(shard)) == (1, 1)
+    assert shard.get_item(0) == ROWS[30]

@@ -11,7 +11,14 @@ import torch
 from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from streaming import JSONWriter, MDSWriter, Stream, StreamingDataLoader, StreamingDataset
+from streaming import (
+    JSONWriter,
+    MDSWriter,
+    Stream,
+    StreamingDataLoader,
+    StreamingDataset,
+    dataloader,
+)
 from streaming.format.column import Pieces, merge_columns, merge_stacks
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
@@ -101,6 +108,17 @@ def test_batches_are_those_of_samples(
         found, expected = list(stacked), list(single)
         assert stacked.num_samples_yielded == single.num_samples_yielded
         assert_same(found, expected)
+
+
+@pytest.mark.parametrize("most", [0, 1 << 20])
+def test_arrays_come_from_workers_as_tensors_whatever_their_size(
+    root: Path, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dataloader, "MAX_SENT_BYTES", most)  # Workers are forks.
+    found = list(load(root, num_workers=1, multiprocessing_context="fork"))
+    assert_same(found, list(load(root, collate_fn=by_samples)))
+    assert found[0]["big"].is_shared() == (most == 0)
+    found[0]["n"] += 1  # It can be written to.
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -130,10 +130,10 @@ def test_workers_forked_from_a_process_that_read_the_table_read_it_too(
 
 FORKS = """
 import os, sys, multiprocessing
+from streaming import StreamingDataset
 kind, path, way = sys.argv[1:]
 
 def use():
-    from streaming import StreamingDataset
     dataset = StreamingDataset(local=path, batch_size=4)
     return len(list(dataset)), dataset.versions
 
@@ -254,6 +254,17 @@ def test_a_pinned_version_is_read_while_another_process_writes_new_ones(
     assert writer.returncode == 0
     assert dataset.versions != open_table(path).versions
     assert {row["id"] for row in open_table(path)} == {*range(60), *range(1000, 1005)}
+
+
+def test_ranks_that_might_not_agree_are_warned(
+    kind: str, table: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(ranks_per_node=2)
+    version = open_table(table, world=world).versions[0]
+    assert f"as in version={version}." in caplog.text
+    caplog.clear()
+    open_table(table, world=world, version=version)
+    assert not caplog.text
 
 
 # --- New versions at the ends of epochs -----------------------------------------------------------

@@ -381,6 +381,7 @@ class Soak:
             if name.startswith(("streaming", "goldenspike"))
         ]
         left = [*found.parts, *found.wrong_size, *runs, *memory]
+        left += [f"process {process.pid}" for process in others()]
         left += [f"a user: {user.pid}" for user in found.users]
         if left:
             self.faults.append(f"left over: {left}")
@@ -437,11 +438,19 @@ def fork(action: Callable[[], None], user: int | None) -> int:
 def wait_for_orphans(place: Path) -> None:
     """Wait for workers whose rank was killed; they end by themselves within seconds."""
     deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        users = survey(place / "cache")[0].users
-        if not users:
-            return
+    while time.monotonic() < deadline and (survey(place / "cache")[0].users or others()):
         time.sleep(0.1)
+
+
+def others() -> list[psutil.Process]:
+    """Processes of this run beside this one: they have its command line."""
+    mine = psutil.Process().cmdline()
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.cmdline() == mine and process.pid != os.getpid():
+                found.append(process)
+    return found
 
 
 @contextmanager

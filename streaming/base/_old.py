@@ -68,14 +68,6 @@ def _codec(family: str) -> str:
     )
 
 
-_READER = (
-    "`reader_from_json` makes what reads a shard; a format of your own is registered, see "
-    "docs/design/architecture.md, section 8."
-)
-_WRITER = (
-    "a writer is a `ShardEncoder` in `streaming.format.writer.Writer`; see "
-    "docs/design/architecture.md, section 8."
-)
 _BLOCKS = (
     "locals barrier next_epoch cache_usage shard_states shard_access_times resume epoch_shape "
     "epoch_data"
@@ -125,10 +117,9 @@ NAMES: Mapping[str, Mapping[str, Any]] = {
     "streaming.format.reader": {
         "FileInfo": "streaming.format.index:FileInfo",
         "Reader": "streaming.format.lazy:Reader",
-        "JointReader": removed("JointReader", _READER),
-        "SplitReader": removed("SplitReader", _READER),
+        "JointReader": "streaming.format.own:JointReader",
+        "SplitReader": "streaming.format.own:SplitReader",
     },
-    "streaming.format.writer": {"SplitWriter": removed("SplitWriter", _WRITER)},
     "streaming.partition": {
         f"get_partitions_{name}": f"streaming.partition.{name}:get_partitions_{name}"
         for name in ("orig", "relaxed")

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from streaming.cli._console import plain, say, show, size_text
 from streaming.format import Index, ShardInfo
-from streaming.peek import Hidden, Peek, columns_of, state_of
+from streaming.peek import Hidden, Peek, TablePeek, columns_of, state_of
 
 __all__ = ["inspect"]
 
@@ -21,11 +21,21 @@ def inspect(
     path: Annotated[str, typer.Argument(help="Directory or URL that holds the index.")],
     samples: Annotated[int, typer.Option(min=0, help="How many samples to show.")] = 3,
     shards: Annotated[int, typer.Option(min=0, help="How many shards to list.")] = 10,
+    version: Annotated[
+        str | None,
+        typer.Option(help="Of a table: its number, a tag, or a time. Otherwise the newest."),
+    ] = None,
+    history: Annotated[
+        int, typer.Option(min=0, help="Of a table: how many versions to list.")
+    ] = 10,
 ) -> None:
-    """Show a dataset: columns, shards, first samples.
+    """Show a dataset: columns, shards, first samples. Of a table also its versions.
 
     Nothing is written beside it, and pickled columns are not opened.
     """
+    if version is not None or TablePeek.find(path) is not None:
+        _inspect_table(path, version, samples, shards, history)
+        return
     with Peek(path) as peek:
         present = peek.present()
         _show_summary(path, peek.index, present)
@@ -39,6 +49,42 @@ def inspect(
             _show_sample(number, sample)
         if samples and peek.index.samples and not found:
             say("None of the shards is here, so there is no sample to show.")
+
+
+def _inspect_table(path: str, version: str | None, samples: int, shards: int, history: int) -> None:
+    with TablePeek(path, version=version) as peek:
+        index = peek.index
+        size = index.table.zip_bytes.sum() or index.table.raw_bytes.sum()
+        say(
+            f"{path}: {peek.table.name}, version {peek.version}: {index.samples} samples in "
+            f"{len(index)} shards, {size_text(int(size))}"
+        )
+        if history:
+            _show_history(peek, history)
+        _show_types(peek.columns)
+        if shards:
+            _show_files(index, shards)
+        for number, sample in enumerate(peek.samples(samples)):
+            _show_sample(number, sample)
+
+
+def _show_history(peek: TablePeek, count: int) -> None:
+    table = Table()
+    for title in ("version", "time", "rows", "files", "bytes", "what"):
+        is_text = title in ("time", "what")
+        table.add_column(title, justify="left" if is_text else "right")
+    found = peek.history(count + 1)
+    for item in found[:count]:
+        numbers = (item.rows, item.files, item.size)
+        table.add_row(
+            f"{'> ' if item.version == peek.version else ''}{item.version}",
+            "" if item.time is None else f"{item.time:%Y-%m-%d %H:%M:%S}",
+            *("" if number is None else f"{number:,}" for number in numbers),
+            _cell(item.what),
+        )
+    show(table)
+    if len(found) > count:
+        say("... and older versions")
 
 
 def _show_summary(path: str, index: Index, present: Mapping[str, int]) -> None:
@@ -56,10 +102,14 @@ def _show_columns(info: ShardInfo) -> None:
         f"{info.format}, compression {info.compression or 'none'}, "
         f"hashes {', '.join(hashes) or 'none'}"
     )
+    _show_types(columns_of(info))
+
+
+def _show_types(columns: Mapping[str, str]) -> None:
     table = Table()
     table.add_column("column")
     table.add_column("encoding")
-    for name, encoding in columns_of(info).items():
+    for name, encoding in columns.items():
         table.add_row(_cell(name), _cell(encoding))
     show(table)
 
@@ -80,6 +130,20 @@ def _show_shards(index: Index, present: Mapping[str, int], count: int) -> None:
     show(table)
     if len(index) > count:
         say(f"... and {len(index) - count} shards more")
+
+
+def _show_files(index: Index, count: int) -> None:
+    """The shards of a table, by the files that they lie in."""
+    table = Table()
+    for title in ("file", "samples", "bytes"):
+        table.add_column(title, justify="left" if title == "file" else "right")
+    for number in range(min(count, len(index))):
+        info = index.shard(number)
+        name = info.extra.get("key", info.files[-1][0].basename)
+        table.add_row(_cell(name), str(info.samples), f"{info.zip_bytes or info.raw_bytes:,}")
+    show(table)
+    if len(index) > count:
+        say(f"... and {len(index) - count} more")
 
 
 def _show_sample(number: int, sample: Mapping[str, Any]) -> None:

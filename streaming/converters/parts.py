@@ -4,6 +4,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -95,26 +96,22 @@ class Parts:
         Returns:
             None if there are no samples: then there is no folder.
         """
-        writer: MDSWriter | None = None
         local = os.path.join(self.local, name)
         remote = self.remote and f"{self.remote}/{name}"
-        try:
+        out = (local, remote) if remote else local
+        writer: MDSWriter | None = None
+        with ExitStack() as stack:
             for batch in batches:
                 is_table = hasattr(batch, "columns")
                 if is_table and not len(batch):
                     continue
                 for piece in [batch] if is_table else batch:
                     if writer is None:
-                        out = (local, remote) if remote else local
-                        writer = MDSWriter(out=out, keep_local=keep_local, **self.arguments)
+                        made = MDSWriter(out=out, keep_local=keep_local, **self.arguments)
+                        writer = stack.enter_context(made)
                     (writer.write_batch if is_table else writer.write)(piece)
-        except BaseException as error:
-            if writer is not None:
-                writer.__exit__(type(error), error, None)
-            raise
         if writer is None:
             return None
-        writer.finish()
         index = get_index_basename()
         return Part(os.path.join(local, index), f"{remote}/{index}" if remote else "")
 

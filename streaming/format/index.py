@@ -2,6 +2,7 @@
 
 import json
 import re
+import string
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -56,6 +57,7 @@ _BAD_PARTS = frozenset(("", ".", ".."))
 _MAX_PART = 255  # of most file systems; characters here, so that this is only the first check
 # What belongs to the directory itself: the state that a cache keeps beside the shards.
 _RESERVED = ".streaming"
+_PLAIN = f"{string.ascii_letters}{string.digits}-_.".encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -532,6 +534,7 @@ def _check_columns(
         and not any(
             has_bad_name([x for x, size in zip(file.names, file.bytes, strict=True) if size >= 0])
             for file in files.values()
+            if not _are_plain(file)
         )
     )
     if not is_good:
@@ -547,6 +550,20 @@ def _check_columns(
         if shared.compression:
             get_compression_extension(shared.compression)
     _check_files(table, kinds, kind, files, where)
+
+
+def _are_plain(files: _Files) -> bool:
+    """Whether all names are so plain that `has_bad_name` could not mind one. Tells in a tenth."""
+    names, is_used = files.names, files.bytes >= 0
+    lengths = np.diff(names.offsets)[is_used]
+    if not len(lengths) or lengths.min() < 1 or lengths.max() > _MAX_PART:
+        return not len(lengths)
+    firsts = np.frombuffer(names.buffer, np.uint8)[names.offsets[:-1][is_used]]
+    return (
+        bool((firsts != ord(".")).all())
+        and not names.buffer.translate(None, _PLAIN)
+        and get_index_basename().encode() not in names.buffer
+    )
 
 
 def _check_files(

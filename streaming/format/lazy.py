@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streaming.array import Array
+from streaming.errors import RemovedError
 from streaming.format.index import FileInfo, ShardInfo
 from streaming.format.reader import Sample, ShardReader
 from streaming.format.registry import formats
@@ -87,6 +88,24 @@ class Reader(Array):
         """
         formats.get(self.info.format).reader.check_types(self.info, allow_unsafe_types)
         self._allow_unsafe_types = allow_unsafe_types
+
+    @classmethod
+    def from_json(cls, dirname: str, split: str | None, obj: Mapping[str, Any]) -> "Reader":
+        """Describe a shard by its entry in an index; see `reader_from_json`."""
+        from streaming.format import reader_from_json
+
+        return reader_from_json(dirname, split, obj)
+
+    def evict(self) -> NoReturn:
+        """Of the predecessor: the cache drops shards now."""
+        raise RemovedError("`Reader.evict` is gone: use `evict_shard` of the dataset.")
+
+    def set_up_local(self, listing: object, safe_keep_zip: bool) -> NoReturn:
+        """Of the predecessor: the cache looks at the directory now."""
+        raise RemovedError(
+            "`Reader.set_up_local` is gone: the cache looks at the directory by itself; "
+            "`cache_usage` of the dataset says what it holds."
+        )
 
     def get_raw_size(self) -> int:
         """Bytes of the files as they are read."""

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,31 @@ from streaming.errors import ConfigError
 from streaming.format.column import Column, Pieces, Stack
 from streaming.format.index import ShardInfo
 
-__all__ = ["Column", "Remote", "Sample", "ShardReader"]
+if TYPE_CHECKING:
+    from streaming.format.lazy import Reader
+
+__all__ = ["Column", "Remote", "Sample", "Selection", "ShardReader"]
 
 Sample = dict[str, Any]
+
+
+class Selection(Protocol):
+    """Samples that are still to be made."""
+
+    def samples(
+        self, others: "Sequence[list[Sample] | Selection]", order: NDArray[np.int64] | None
+    ) -> list[Sample] | None:
+        """Make samples.
+
+        Args:
+            others: What follows, from other shards.
+            order: Which sample of all, one part after another, comes at each place; None: in order.
+
+        Returns:
+            None if they can't be made together.
+        """
+        ...
+
 
 _BLOCK = 256  # samples that iteration decodes at once
 
@@ -77,6 +99,13 @@ class ShardReader(Array, ABC):
             UnsafeTypeError: A column would run code, and that was not allowed.
         """
 
+    @classmethod
+    def from_json(cls, dirname: str, split: str | None, obj: Mapping[str, Any]) -> "Reader":
+        """Describe a shard by its entry in an index; see `reader_from_json`."""
+        from streaming.format import reader_from_json
+
+        return reader_from_json(dirname, split, obj)
+
     @property
     def size(self) -> int:
         """Number of samples."""
@@ -121,6 +150,13 @@ class ShardReader(Array, ABC):
             SampleError: A value can't be decoded. Both name file, sample and column.
         """
 
+    def select(self, offsets: NDArray[np.int64]) -> "list[Sample] | Selection":
+        """The same, as something that can be put together with that of other shards.
+
+        For formats in which it is faster to put values in order before samples are made of them.
+        """
+        return self.take(offsets)
+
     @abstractmethod
     def take_columns(self, offsets: NDArray[np.int64]) -> Mapping[str, Column]:
         """Decode a block of samples column by column; arguments and errors as for `take`.
@@ -153,7 +189,7 @@ class ShardReader(Array, ABC):
         cls,
         parts: "Sequence[tuple[ShardReader, NDArray[np.int64]]]",
         places: "NDArray[np.int64] | None",
-        method: Literal["take", "take_columns"],
+        method: Literal["select", "take_columns"],
     ) -> Any:
         """Decode samples of several shards of a group.
 
@@ -174,6 +210,13 @@ class ShardReader(Array, ABC):
     @abstractmethod
     def get_item(self, idx: int) -> Sample:
         """Decode one sample; `idx` is in [0, len). Errors as for `take`."""
+
+    def getter(self) -> Callable[[int], Sample]:
+        """What `get_item` does for a place that is known to be there, in fewer steps.
+
+        Made when all is set up. If it raises anything at all, `get_item` says what is wrong.
+        """
+        return self.get_item
 
     @abstractmethod
     def read_raw(self, index: int) -> memoryview:

@@ -21,6 +21,7 @@ from streaming.compression import codecs, compress, get_compression_extension, i
 from streaming.errors import (
     ConfigError,
     EncodeError,
+    RemovedError,
     StoreError,
     UnknownNameError,
 )
@@ -35,6 +36,7 @@ from streaming.format.output import (
     split_out,
     write_file,
 )
+from streaming.format.own import OwnEncoder
 from streaming.format.reader import Sample
 from streaming.hashing import get_hash
 from streaming.hashing import hashes as known_hashes
@@ -51,6 +53,17 @@ __all__ = ["JointWriter", "Out", "ShardEncoder", "SplitWriter", "Writer", "Write
 logger = logging.getLogger(__name__)
 
 _MAX_WORKERS = 16  # Each may hold a shard, so this bounds memory where there are many cores.
+
+
+# What the predecessor's writers had, and what to do without it.
+_FAILURE = "a failure of a thread is raised by the next `write`, or by `finish`"
+_GONE = {
+    "cloud_writer": "the writer uploads by itself; `local` and `remote` say where to",
+    "executor": "threads are the writer's own; `max_workers` says how many",
+    "event": _FAILURE,
+    "cancel_future_jobs": _FAILURE,
+    "exception_callback": _FAILURE,
+}
 
 
 class ShardEncoder(Protocol):
@@ -169,18 +182,41 @@ class Writer:
     block is left by an exception, none is made.
 
     Args:
-        encoder: The format.
+        encoder: The format. None: the class brings it, by overriding `encode_sample` and
+            `encode_joint_shard` or `encode_split_shard`, and has a `format`.
         out: A directory, a URL, or both: (local, remote). What goes to a remote passes through the
             local directory, or a temporary one, and stays there only if `keep_local`. If an upload
             fails, what was not uploaded stays.
-        options: How to write.
+        options: How to write. None: what `arguments` say.
+        extra_bytes_per_shard: What a class that brings its format adds to each shard, in bytes.
+        extra_bytes_per_sample: The same for each sample.
+        arguments: As for `MDSWriter`.
 
     Raises:
         OutputExistsError: The directory is not empty, or the remote has an index, and not
             `exist_ok`; with it, the directory is emptied, and the index removed, first.
     """
 
-    def __init__(self, encoder: ShardEncoder, out: Out, options: WriterOptions) -> None:
+    format: str = ""
+
+    def __init__(
+        self,
+        encoder: ShardEncoder | None = None,
+        out: Out = "",
+        options: WriterOptions | None = None,
+        *,
+        extra_bytes_per_shard: int = 0,
+        extra_bytes_per_sample: int = 0,
+        **arguments: Any,
+    ) -> None:
+        self.extra_bytes_per_shard = extra_bytes_per_shard
+        self.extra_bytes_per_sample = extra_bytes_per_sample
+        is_own = encoder is None
+        if encoder is None:
+            encoder = OwnEncoder(self)
+        if options is None:
+            usual = {"compression": None, "hashes": None, "size_limit": 1 << 26}
+            options = WriterOptions.from_kwargs(**{**usual, **arguments})
         self.encoder = encoder
         self.options = options
         self.format = encoder.format
@@ -189,7 +225,8 @@ class Writer:
         self.size_limit = options.size_limit
         self._limit = min(options.size_limit or encoder.max_bytes, encoder.max_bytes)
         self._sample_limit = options.sample_limit or sys.maxsize
-        self._config = json.dumps(self.get_config(), sort_keys=True).encode()
+        # A class with a format of its own may not be ready yet to say more about it.
+        self._config = b"" if is_own else json.dumps(self.get_config(), sort_keys=True).encode()
         self.new_samples: list[bytes] = []
         self.new_shard_size = encoder.empty_bytes(self._config)
 
@@ -207,6 +244,11 @@ class Writer:
         # One look-up a sample instead of two calls; and what refuses samples later takes its place.
         overridden = type(self).encode_sample is not Writer.encode_sample
         self._encode = self.encode_sample if overridden else encoder.encode
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name in _GONE:
+            raise RemovedError(f"`{type(self).__name__}.{name}` is gone: {_GONE[name]}.")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def write(self, sample: Sample) -> None:
         """Add a sample.

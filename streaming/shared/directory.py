@@ -52,6 +52,7 @@ STATE_VARIABLE = "STREAMING_STATE_DIR"
 _TABLE, _COUNTS = "shards.tbl", "counts"
 
 _RAW_OURS, _ZIP_OURS, _ZIP_KEPT = 1, 2, 4
+_MADE = 8  # From this bit on, the flags count how often the shard was made.
 
 # A record of `shards.tbl`. Bytes are those that lie there, or are promised to a shard that is being
 # prepared. They and the flags change under the shard's lock, `last_use_ns` under none.
@@ -145,6 +146,10 @@ class DirectoryState:
         found: NDArray[np.bool_] = self._raw[shards] > 0
         return found
 
+    def marks(self, shards: NDArray[np.int64]) -> NDArray[np.int64]:
+        """A number for each shard that changes when it is removed or made; -1 if it is not here."""
+        return np.where(self._raw[shards] > 0, self._flags[shards] // _MADE, -1)
+
     def touch(self, shards: int | NDArray[np.int64]) -> None:
         """Note that shards are in use. Takes no lock."""
         self._last_use_ns[shards] = time.time_ns()
@@ -178,8 +183,13 @@ class DirectoryState:
     def record(self, shard: int, files: ShardFiles) -> None:
         """Count what is there of a shard."""
         raw, zip = measure(files.raw_paths), measure(files.zip_paths)
-        self._flags[shard] &= (_RAW_OURS if raw else 0) | (_ZIP_OURS | _ZIP_KEPT if zip else 0)
+        zip_flags = _ZIP_OURS | _ZIP_KEPT if zip else 0
+        self._flags[shard] &= -_MADE | (_RAW_OURS if raw else 0) | zip_flags
         self._raw[shard], self._zip[shard] = raw, zip
+
+    def note_made(self, shard: int) -> None:
+        """Note that raw files were made: whoever has the former ones open has others."""
+        self._flags[shard] += _MADE
 
     def claims(self, shard: int, *, keep_zip: bool = False) -> Claim:
         """What notes that files of a shard are made by this library, and which shall stay."""
@@ -205,8 +215,10 @@ class DirectoryState:
             listing.remove_parts()
         records = np.zeros(len(index), _RECORD) if old is None else old.records.copy()
         records["raw"], records["zip"] = listing.measure()
-        records["flags"] &= np.where(records["raw"] > 0, _RAW_OURS, 0) | np.where(
-            records["zip"] > 0, _ZIP_OURS | _ZIP_KEPT, 0
+        records["flags"] &= (
+            -_MADE
+            | np.where(records["raw"] > 0, _RAW_OURS, 0)
+            | np.where(records["zip"] > 0, _ZIP_OURS | _ZIP_KEPT, 0)
         )
         if is_alone:
             spent = _find_spent_zips(records) & (records["raw"] == index.table.raw_bytes)
@@ -248,8 +260,10 @@ def sweep_parts(directory: CacheDirectory, index: Index) -> None:
     Where no shard is missing, nobody would open the state, which does so.
     """
     try:
-        with os.scandir(directory.path) as entries:
-            has_left = any(target_of_part(entry.name, any_node=True) for entry in entries)
+        names = os.listdir(directory.path)
+        has_left = ".part" in "/".join(names) and any(  # At once: there may be a million of them.
+            target_of_part(name, any_node=True) for name in names
+        )
         if not has_left and index.table.zip_bytes.any():
             path = state_path(directory.path) / _TABLE
             table = SharedTable.open(path, _RECORD, len(index), directory.digest)

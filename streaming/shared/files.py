@@ -192,12 +192,12 @@ class ShardFiles:
                     raise ShardCorruptError(
                         f"Shard file {self.directory / file.basename} has {found.st_size} bytes, "
                         f"but the index says {file.bytes}. There is no remote to fetch it from."
-                        f"{self._of_version}"
+                        f"{_of_version(self.info)}"
                     )
             raise MissingFileError(
                 f"Shard file {self.directory / raw.basename} is missing"
                 f"{f', and so is its compressed form {zip.basename}' if zip else ''}. There is no "
-                f"remote to fetch it from.{self._of_version}"
+                f"remote to fetch it from.{_of_version(self.info)}"
             )
 
     def make(self, claim: Claim, *, anew: bool = False) -> int:
@@ -269,18 +269,13 @@ class ShardFiles:
             return 0
         digest = self._expected_hash(file)
         with replacing(self.directory / file.basename) as part:
-            try:
-                fetch_file(self.source, self.info, file, part, digest)
-            except ObjectNotFoundError as error:
-                if not self._of_version:
-                    raise
-                raise ObjectNotFoundError(f"{error}{self._of_version}") from error
+            fetch_file(self.source, self.info, file, part, digest)
             found = _stat(part)
             if found is None or found.st_size != file.bytes:
                 raise ShardCorruptError(
                     f"{self.source.url(file.basename)} gave {found.st_size if found else 'no'} "
                     f"bytes for {file.basename}, but the index says {file.bytes}. The object there "
-                    f"may have been replaced after the index was written.{self._of_version}"
+                    f"may have been replaced after the index was written.{_of_version(self.info)}"
                 )
             claim()
         return file.bytes
@@ -319,17 +314,6 @@ class ShardFiles:
         if digest is not None:
             digest.update(part.read_bytes())
 
-    @property
-    def _of_version(self) -> str:
-        """What a message adds if the shard is of a table, whose files are removed in the end."""
-        version = self.info.extra.get("version")
-        if version is None:
-            return ""
-        return (
-            f" It is a file of version {version} of a table: one that was cleaned up (vacuumed), "
-            "or written anew in its place. Read a version whose files are all there."
-        )
-
     def _expected_hash(self, file: FileInfo) -> tuple[str, str] | None:
         algo = self.validate_hash
         if algo is None:
@@ -365,6 +349,18 @@ def fetch_file(
         ConfigError: Parts are needed, and the source can't bring them.
         ShardCorruptError, StoreError: As the source says.
     """
+    try:
+        _fetch_file(source, info, file, path, digest)
+    except ObjectNotFoundError as error:
+        about = _of_version(info)
+        if not about:
+            raise
+        raise ObjectNotFoundError(f"{error}{about}") from error
+
+
+def _fetch_file(
+    source: Source, info: ShardInfo, file: FileInfo, path: Path, digest: tuple[str, str] | None
+) -> None:
     ranges = info.extra.get("ranges")
     if ranges is None:
         source.fetch(file, path, digest)
@@ -377,6 +373,17 @@ def fetch_file(
         )
     whole = FileInfo(key, size, {}, file.etag)
     source.fetch_ranges(whole, [*ranges, (size - int(info.extra["footer"]), size)], path)
+
+
+def _of_version(info: ShardInfo) -> str:
+    """What a message adds if the shard is of a table, whose files are removed in the end."""
+    version = info.extra.get("version")
+    if version is None:
+        return ""
+    return (
+        f" It is a file of version {version} of a table: one that was cleaned up (vacuumed), or "
+        "written anew in its place. Read a version whose files are all there."
+    )
 
 
 def make_raw(

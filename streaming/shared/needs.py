@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 _MARK = b"STRMNED1"
 _MOST = 255  # shards that are told; others would not all find room anyway
 _SIZE = 1 + _MOST
-_KEPT_SECONDS = 0.05  # how long what was read is believed
+_KEPT_SECONDS = 0.01  # how long what was read is believed
 _SWEPT_SECONDS = 2.0
 
 

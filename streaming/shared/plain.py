@@ -30,6 +30,7 @@ __all__ = [
     "PlainIndex",
     "default_directory",
     "describe_change",
+    "find_table",
     "find_version",
     "obtain_plain_index",
 ]
@@ -100,7 +101,7 @@ def obtain_plain_index(data: PlainData) -> PlainIndex | None:
         ObjectNotFoundError: Something that was named is not there.
         StoreError: The store failed.
     """
-    name = _find_table(data)
+    name = find_table(data)
     if name is not None:
         return _obtain_table(data, name)
     if data.version is not None:
@@ -210,7 +211,7 @@ def find_version(data: PlainData) -> int | None:
         ObjectNotFoundError: There is no table.
         StoreError: The store failed.
     """
-    name = _find_table(data)
+    name = find_table(data)
     table = None if name is None else formats.get(name).table
     if table is None:
         return None
@@ -229,8 +230,12 @@ def describe_change(before: CachePart, after: CachePart) -> str:
     )
 
 
-def _find_table(data: PlainData) -> str | None:
-    """Name of the format of the table that is at a place; None if there is none."""
+def find_table(data: PlainData) -> str | None:
+    """Name of the format of the table that is at a place; None if there is none.
+
+    Raises:
+        ConfigError: Files are named, where a table is a folder.
+    """
     if data.format is not None:
         about = formats.get(data.format)
         if about.table is None:

@@ -52,6 +52,8 @@ class Room:
         self._told: set[int] = set()  # states, by identity, that know what is needed here
         if limit is not None and len(shelf):
             self._check_limit(limit)
+            if limit >= self._needs.sum():
+                self.limit = None  # All there is finds room.
 
     def pin(self, shards: Sequence[int]) -> None:
         """Say which shards are needed next, in order of use; for what was said before."""

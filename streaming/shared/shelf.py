@@ -3,7 +3,7 @@
 import bisect
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,12 +73,16 @@ class Shelf:
 
     Args:
         parts: The parts. Those in one directory share its state.
+
+    Attributes:
+        states: The states that are open now, by directory.
     """
 
     def __init__(self, parts: Sequence[CachePart]) -> None:
         self.parts = tuple(parts)
         self.firsts = [0, *np.cumsum([len(part.index) for part in parts]).tolist()]
         self._states: dict[Path, DirectoryState] = {}
+        self.states: Mapping[Path, DirectoryState] = self._states
         self._opening = threading.Lock()
         self._pid = os.getpid()
 
@@ -142,14 +146,22 @@ class Shelf:
 
     def may_have_raw(self, shards: NDArray[np.int64]) -> NDArray[np.bool_]:
         """False for the shards of which an open state says that no raw file is here."""
-        found = np.ones(len(shards), np.bool_)
+        found: NDArray[np.bool_] = self.marks(shards) >= 0
+        return found
+
+    def marks(self, shards: NDArray[np.int64]) -> NDArray[np.int64]:
+        """A number for each shard that changes when it is removed or made; -1 if it is not here.
+
+        0 where no state is open.
+        """
+        found = np.zeros(len(shards), np.int64)
         if self._states:
             numbers = np.searchsorted(self.firsts, shards, side="right") - 1
             for number in np.unique(numbers).tolist():
                 state = self.open_state(self.parts[number])
                 if state is not None:
                     mine = numbers == number
-                    found[mine] = state.has_raw(shards[mine] - self.firsts[number])
+                    found[mine] = state.marks(shards[mine] - self.firsts[number])
         return found
 
     def close(self) -> None:

@@ -323,23 +323,29 @@ def check_unchanged(directory: CacheDirectory, source: Source) -> None:
     if not isinstance(source, VersionedSource):
         return
     checked = state_path(directory.path) / "checked"
-    try:
-        age = time.time() - checked.stat().st_mtime
-    except (FileNotFoundError, NotADirectoryError):
-        age = -1.0
-    if 0 <= age < _CHECK_SECONDS:
+    if _is_recent(checked):
         return
-    owner = _read_origin(directory.path)
-    if owner is None or owner.is_made or owner.remote != _identity(source):
-        return
-    if owner.index != directory.digest:
-        raise CacheConflictError(_changed(directory.path, owner.remote))
-    mark = _mark_of(source)
-    if mark is not None and mark != owner.mark:
-        with _locked(directory.path):
+    with _locked(directory.path):
+        if _is_recent(checked):
+            return  # Another process was quicker.
+        owner = _read_origin(directory.path)
+        if owner is None or owner.is_made or owner.remote != _identity(source):
+            return
+        if owner.index != directory.digest:
+            raise CacheConflictError(_changed(directory.path, owner.remote))
+        mark = _mark_of(source)
+        if mark is not None and mark != owner.mark:
             _check_index(directory, source, owner, mark)
-    with state_errors(directory.path):
-        write_whole(checked, b"")
+        with state_errors(directory.path):
+            write_whole(checked, b"")
+
+
+def _is_recent(path: Path) -> bool:
+    try:
+        age = time.time() - path.stat().st_mtime
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return 0 <= age < _CHECK_SECONDS  # Below 0 if the clock was set back.
 
 
 def _check_index(directory: CacheDirectory, source: Source, owner: Origin, mark: str) -> None:

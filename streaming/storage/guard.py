@@ -51,10 +51,10 @@ T = TypeVar("T")
 _MAX_KEPT = 64
 # What a helper exits with that has had nothing to do.
 IDLE_EXIT = 3
-# What a Rust runtime calls its threads: "tokio-rt-worker", "tokio-runtime-w".
-_RUNTIME_THREADS = "tokio-"
-# Whose runtime does not survive a fork.
-_RUNTIME_PACKAGES = frozenset(("obstore", "deltalake"))
+# Whose runtime does not survive a fork, and what it calls its threads: "tokio-rt-worker",
+# "tokio-runtime-w", "lance-cpu", "lance_backgroun".
+_RUNTIME_PACKAGES = frozenset(("obstore", "deltalake", "lance"))
+_RUNTIME_THREADS = ("tokio-", "lance")
 
 
 class _Process:

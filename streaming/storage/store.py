@@ -105,20 +105,43 @@ class StreamStore(Store, Protocol):
         ...
 
 
+# What S3 and what speaks it say of keys that are wrong or have expired, in the body of an answer.
+_BAD_KEYS = re.compile(
+    r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|ExpiredToken|TokenRefreshRequired"
+    r"|RequestTimeTooSkewed|have expired"
+)
+
+
 def find(store: Store, key: str) -> ObjectInfo | None:
     """What a store says of an object; None if there is none, or none that we may see.
 
     S3 and Google say 403 of an object that is missing to who may not list the bucket, and so do
     web servers before them. So "denied" is no answer to whether something is there. If all is
     denied, the request that comes next says so.
+
+    Raises:
+        AccessDeniedError: The keys are no good, as far as the server tells.
+        StoreError: The store failed.
     """
     try:
         return store.stat(key)
     except ObjectNotFoundError:
         return None
     except AccessDeniedError as error:
+        _check_keys(store, key)
         logger.info("Taking it that there is no %s: %s", key, error)
         return None
+
+
+def _check_keys(store: Store, key: str) -> None:
+    """Ask once more for an object that was denied: answers to a look at one have no body."""
+    try:
+        store.read(key, 0, 1)
+    except ObjectNotFoundError:
+        return
+    except AccessDeniedError as error:
+        if _BAD_KEYS.search(str(error)):
+            raise
 
 
 def join_key(prefix: str, key: str) -> str:

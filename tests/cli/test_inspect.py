@@ -10,6 +10,7 @@ import pytest
 
 from streaming import MDSWriter
 from streaming.cli import main
+from tests.common.tables import deltalake, make_delta, make_lance, table_of, write_delta
 from tests.conftest import ROOT
 
 FORMATS = ROOT / "tests" / "golden" / "datasets" / "formats"
@@ -162,3 +163,42 @@ def test_a_place_without_index_names_its_splits(
     shutil.copytree(dataset, tmp_path / "all" / "val")
     assert run(tmp_path / "all") == 1
     assert "There are splits: train, val." in capsys.readouterr().err
+
+
+# --- Tables ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("opens_tables")
+@pytest.mark.parametrize("kind", ["delta", "lance"])
+def test_a_table_is_shown_with_its_versions_and_at_any_of_them(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    maker = make_delta if kind == "delta" else make_lance
+    path = maker(tmp_path / "table")
+    before = files_of(path)
+    assert run(path, "--samples", "1") == 0
+    shown = capsys.readouterr().out
+    newest = 7 if kind == "delta" else 8
+    assert f"version {newest}: " in shown
+    assert f"> {newest} " in shown
+    assert "OPTIMIZE" in shown if kind == "delta" else "tag good" in shown
+    assert "sample 0" in shown
+    assert run(path, "--version", "1", "--history", "2", "--samples", "0") == 0
+    shown = capsys.readouterr().out
+    assert "version 1: " in shown
+    assert f"{80 if kind == 'delta' else 120} samples" in shown
+    assert "... and older versions" in shown
+    assert files_of(path) == before
+
+
+@pytest.mark.usefixtures("opens_tables")
+def test_a_table_without_rows_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "table"
+    write_delta(path, table_of(0, 5).select(["id"]))
+    deltalake().DeltaTable(str(path)).delete()
+    assert run(path) == 0
+    assert "version 1: 0 samples" in capsys.readouterr().out
+
+
+def test_a_version_of_what_is_no_table_is_refused(dataset: Path) -> None:
+    assert run(dataset, "--version", "3") == 1

@@ -38,6 +38,19 @@ def test_a_writer_is_told_how_to_reach_its_place(
     assert numbers(place.url, tmp_path / "local", place.options) == list(range(5))
 
 
+def test_a_dataset_of_one_stream_is_told_by_its_stream_config(
+    reticent: FaultyServer, tmp_path: Path
+) -> None:
+    write(MDSWriter, "s3://bkt/data", options(reticent))
+    dataset = StreamingDataset(
+        remote="s3://bkt/data",
+        local=str(tmp_path),
+        stream_config={"storage_options": options(reticent)},
+        batch_size=1,
+    )
+    assert [sample["number"] for sample in dataset] == list(range(5))
+
+
 def test_indexes_are_merged_where_only_options_lead(
     new_bucket: Callable[[], Opened], tmp_path: Path
 ) -> None:
@@ -122,7 +135,17 @@ def test_what_may_not_be_seen_yet_is_waited_for(
         wait_for("s3://bkt/never", 0, sleep=come)
 
 
-def test_wrong_keys_are_told_before_the_writer_ends(tmp_path: Path) -> None:
+@pytest.mark.parametrize("code", ["InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"])
+def test_wrong_keys_are_told_when_the_writer_is_made(code: str) -> None:
+    body = f"<Error><Code>{code}</Code></Error>"
+    with (
+        FaultyServer(faults=[Status(403, body=body)]) as server,
+        pytest.raises(AccessDeniedError, match="Credentials came from"),
+    ):
+        MDSWriter(out="s3://bkt/data", columns=COLUMNS, storage_options=options(server))
+
+
+def test_a_place_that_may_not_be_written_is_told_before_the_writer_ends() -> None:
     with (
         FaultyServer(faults=[Status(403)]) as server,
         pytest.raises(AccessDeniedError, match="Credentials came from"),

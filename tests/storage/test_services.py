@@ -1,5 +1,6 @@
 """The whole way over services of which there are only stand-ins, with their real libraries."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,10 +12,13 @@ from torch.utils.data import DataLoader
 from streaming import MDSWriter, Stream, StreamingDataset
 from streaming.storage import join_key, open_store
 from streaming.util.merging import merge_index
+from tests.conftest import RunPython
 from tests.servers.alipan import TOKEN, Alipan
 from tests.servers.databricks import Workspace
 from tests.servers.hub import Hub
 from tests.servers.oracle import NAMESPACE, Oracle, write_config
+from tests.servers.places import Opened
+from tests.storage.test_fork import LIMIT, MATRIX, WAYS, fill
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning"),
@@ -128,3 +132,22 @@ def test_datasets_side_by_side_are_merged_listed_and_deleted(
     for key in keys:
         store.delete(key)
     assert list(store.list(join_key(prefix, "") if prefix else "")) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+def test_a_service_works_in_children_however_they_began(
+    service: Place, way: str, tmp_path: Path, run_python: RunPython
+) -> None:
+    url, options = service
+    fill(Opened(url, options, {}), tmp_path)
+    script = MATRIX
+    if url.startswith("alipan"):  # Every process must be told, as it begins.
+        from alipcs_py.alipcs import pcs
+
+        address = pcs.ALIYUNDRIVE_COM_API
+        script = (
+            f"from alipcs_py.alipcs import pcs\npcs.ALIYUNDRIVE_COM_API = {address!r}\n{MATRIX}"
+        )
+    done = run_python(script, url, json.dumps(options), way, timeout=LIMIT)
+    assert len(done.stdout.splitlines()) == 2

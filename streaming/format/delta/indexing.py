@@ -45,6 +45,9 @@ def index_dataset(store: Store, prefix: str, request: IndexRequest) -> Index:
     files = [file for file in state.files() if _is_wanted(file, wanted)]
     if request.in_place is not None:
         _check_files(files, request)
+    # What reading needs is imported now, so that workers that are forked later find it done.
+    lazy("streaming.format.parquet.values", "delta")
+    lazy("pyarrow.compute", "delta")
     parquet: Any = lazy("streaming.format.parquet.table", "delta")
     tables = [
         parquet.TableFile(DataFile(file.key, file.size), file.rows, file.partition, file.deleted)

@@ -6,7 +6,7 @@ so that a version is taken apart once a node.
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -52,6 +52,9 @@ FEATURES = frozenset(
         "variantType-preview",
     )
 )
+# Of the names of what is kept, and how many there may be of one table.
+_ENDING = ".delta.arrow"
+_MOST_KEPT = 16
 # A message of the library goes on with where in its own source it was raised.
 _BACKTRACE = re.compile(r"\s+0: .*", re.DOTALL)
 
@@ -105,7 +108,7 @@ class DeltaState:
         return cls(about.version, about.schema, about.mapping, table)
 
     def files(self) -> Iterator[DeltaFile]:
-        """The files, in the order of the log."""
+        """The files, the oldest first, and those of one time in the order of their names."""
         table = self.table
         partitions = table["partition"].to_pylist() if "partition" in table.schema.names else None
         deleted = table["deleted"].combine_chunks()
@@ -162,9 +165,18 @@ def take_state(place: TablePlace, version: int, path: Path) -> DeltaState:
     if state is None or state.version != version:
         call_safely(_keep_state, place, version, path)
         state = DeltaState.load(path)
+        _drop_old(path)
     if state is None:
         raise DataError(f"What was kept of version {version} of {place.where} is gone from {path}.")
     return state
+
+
+def _drop_old(path: Path) -> None:
+    """Remove what was kept of versions that nobody has opened for long; it can be had again."""
+    with suppress(FileNotFoundError):  # Another process does the same.
+        others = [(other.stat().st_mtime, other) for other in path.parent.glob(f"*{_ENDING}")]
+        for _, old in sorted(others)[:-_MOST_KEPT]:
+            old.unlink()
 
 
 def _open(place: TablePlace, version: int | None) -> Any:
@@ -223,7 +235,9 @@ def _describe(item: Mapping[str, Any]) -> str:
         what: next((metrics[name] for name in names if metrics.get(name)), None)
         for what, names in told.items()
     }
-    text = ", ".join(f"{count} {what}" for what, count in counts.items() if count not in (None, 0))
+    text = ", ".join(
+        f"{count} {what}" for what, count in counts.items() if count not in (None, 0, "0")
+    )
     return f"{item.get('operation', '')}{f' ({text})' if text else ''}"
 
 
@@ -248,7 +262,9 @@ def _keep_state(place: TablePlace, version: int, path: Path) -> None:
     for name in ("null_count", "min", "max"):
         if name in actions.schema.names:
             columns[name] = actions[name]
-    kept = arrow.table(columns)
+    # The library gives them in any order, and samples must have the same one everywhere.
+    order = [("time", "ascending"), ("path", "ascending")]
+    kept = arrow.table({**columns, "time": actions["modification_time"]}).sort_by(order)
     about = msgspec.json.encode(_About(version, schema, mapping))
     kept = kept.replace_schema_metadata({b"delta": about})
     part = part_path(path)

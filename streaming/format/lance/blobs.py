@@ -51,7 +51,7 @@ class LanceBlob(io.RawIOBase):
         return count
 
     def readall(self) -> bytes:
-        data: bytes = self._opened().readall()
+        data: bytes = self._opened().read()
         return data
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:

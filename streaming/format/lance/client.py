@@ -25,7 +25,7 @@ from streaming.format.tables import (
 )
 from streaming.util.importing import lazy
 
-__all__ = ["history", "open_dataset", "reading", "resolve"]
+__all__ = ["history", "load_library", "open_dataset", "reading", "resolve"]
 
 _ALL = 1 << 40  # versions
 
@@ -42,7 +42,7 @@ def open_dataset(place: TablePlace, version: int | str | None) -> Any:
         ObjectNotFoundError: There is no dataset.
         DataError, StoreError: It can't be opened.
     """
-    lance = _library()
+    lance = load_library()
     options = dict(place.options) or None
     try:
         with reading(place.where):
@@ -55,7 +55,8 @@ def open_dataset(place: TablePlace, version: int | str | None) -> Any:
         raise
 
 
-def _library() -> Any:
+def load_library() -> Any:
+    """The library. To import it starts nothing: workers that are forked later find it done."""
     if "lance" not in sys.modules:
         # Where we bring the library, nobody else has handles of it; ours do not outlive a fork.
         warnings.filterwarnings("ignore", "lance is not fork-safe", UserWarning)

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from streaming.errors import ConfigError, MissingFileError
 from streaming.format.index import FileInfo, Index, ShardInfo, build_index
 from streaming.format.indexing import IndexRequest, in_threads
-from streaming.format.lance.client import open_dataset, reading
+from streaming.format.lance.client import load_library, open_dataset, reading
 from streaming.format.tables import TablePlace, call_safely
 from streaming.storage import Store, join_key
 from streaming.storage.download import fetch
 from streaming.storage.store import part_path, translated
+from streaming.util.importing import lazy
 from streaming.util.retrying import Retry
 
 __all__ = ["index_dataset"]
@@ -68,6 +69,9 @@ def index_dataset(store: Store, prefix: str, request: IndexRequest) -> Index:
     """
     assert request.version is not None
     condition = _check_options(request)
+    load_library()
+    lazy("streaming.format.parquet.values", "lance")
+    lazy("pyarrow.compute", "lance")
     place = TablePlace.at(request.where, request.storage_options)
     rows = request.kept / f"{request.tag}.rows.npy"
     if condition is None:

@@ -12,7 +12,7 @@ from streaming.errors import ConfigError, IndexFormatError, UnknownNameError
 from streaming.format.column import Column
 from streaming.format.index import ShardInfo
 from streaming.format.lance.blobs import LanceBlob
-from streaming.format.lance.rows import LanceRows, Span, moved, open_rows
+from streaming.format.lance.rows import Rows, Span, moved, open_rows
 from streaming.format.lance.values import columns_of, rows_of
 from streaming.format.reader import Remote, Sample, ShardReader
 from streaming.format.tables import TablePlace
@@ -76,7 +76,7 @@ class LanceReader(ShardReader):
         cls,
         parts: Sequence[tuple[ShardReader, NDArray[np.int64]]],
         places: NDArray[np.int64] | None,
-        method: Literal["take", "take_columns"],
+        method: Literal["select", "take_columns"],
     ) -> Any:
         readers = [(reader, offsets) for reader, offsets in parts if isinstance(reader, cls)]
         first = readers[0][0]
@@ -86,13 +86,13 @@ class LanceReader(ShardReader):
         blobs = _Blobs(
             first._table, first._version, rows if places is None else moved(rows, places)
         )
-        if method == "take":
+        if method == "select":
             return rows_of(batches, blobs)
         return columns_of(batches, blobs)
 
     def take(self, offsets: NDArray[np.int64]) -> list[Sample]:
         found: list[Sample] = (
-            self.take_group([(self, offsets)], None, "take") if len(offsets) else []
+            self.take_group([(self, offsets)], None, "select") if len(offsets) else []
         )
         return found
 
@@ -118,7 +118,7 @@ class LanceReader(ShardReader):
         """Look at the files anew."""
         self._rows().forget()
 
-    def _rows(self) -> LanceRows:
+    def _rows(self) -> Rows:
         return open_rows(self._table, self._version, self._columns)
 
     def _place_rows(self, offsets: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -6,22 +6,23 @@ of the table that are asked for again and again, as a shuffled epoch does, all r
 kept: as soon as that costs no more than what was spent there on single rows.
 """
 
+import io
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streaming.format.lance.client import open_dataset, reading
 from streaming.format.tables import TablePlace
-from streaming.storage.guard import kept
+from streaming.storage.guard import FetchHelper, helper, inherited_runtime, kept
 from streaming.util.importing import lazy
 
-__all__ = ["LanceRows", "Span", "moved", "open_rows"]
+__all__ = ["LanceRows", "Rows", "Span", "moved", "open_rows"]
 
 Ints = NDArray[np.int64]
 
@@ -31,6 +32,9 @@ CHUNK = 8192
 CHUNK_BYTES = 2 << 20
 # Bytes of decoded rows that a process keeps, of all tables.
 LIMIT = 64 << 20
+# Rows that a process that may fork has its helper read before it reads by itself.
+LOOKS = 2000
+
 # Costs in microseconds, measured with pylance 14 (benchmarks/lance): of a row that is decoded with
 # those beside it; of a call of `take`, of each of its first rows, and of every row; without their
 # bytes, of which either brings so many in a microsecond.
@@ -53,9 +57,32 @@ class Span:
     rows: int
 
 
-def open_rows(place: TablePlace, version: int, columns: tuple[str, ...] | None) -> "LanceRows":
-    """The rows as this process reads them; a forked child opens them anew."""
-    key = ("lance", place, version, columns)
+class Rows(Protocol):
+    """Rows of a version of a dataset, wherever they are read."""
+
+    def read(self, parts: Sequence[tuple[Span, Ints]], places: Ints | None = None) -> list[Any]:
+        """Rows of some fragments, as record batches; see `LanceRows.read`."""
+        ...
+
+    def blob(self, column: str, row: int) -> Any:
+        """The value of a blob column in a row of the table, as a file."""
+        ...
+
+    def forget(self) -> None:
+        """Open the files anew."""
+        ...
+
+
+def open_rows(place: TablePlace, version: int, columns: tuple[str, ...] | None) -> Rows:
+    """The rows as this process may read them.
+
+    After a fork the library waits for threads that are not there, if the parent used it: so a
+    process that may still fork leaves the few rows that people look at first to the helper, and a
+    child that inherited the library in use leaves all to its own.
+    """
+    other, key = helper(), ("lance", place, version, columns)
+    if other is not None and (inherited_runtime() or kept("lance looks", _Looks).are_few()):
+        return _FarRows(other, place, version, columns)
     return kept(key, lambda: LanceRows(place, version, columns))
 
 
@@ -212,6 +239,71 @@ class LanceRows:
                 self._spent.pop(head, None)
                 kept_ones.put((me, head), found[i])
         return found
+
+
+class _Looks:
+    """How many rows this process has had read by its helper."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def are_few(self) -> bool:
+        """Whether it may still have been a look only, or else reads by itself from now on."""
+        return self._count < LOOKS
+
+    def add(self, count: int) -> None:
+        """Count some more."""
+        self._count += count
+
+
+class _FarRows:
+    """Rows that the helper reads, which come as bytes."""
+
+    def __init__(
+        self,
+        helper: FetchHelper,
+        place: TablePlace,
+        version: int,
+        columns: tuple[str, ...] | None,
+    ) -> None:
+        self._helper, self._table = helper, (place, version, columns)
+
+    def read(self, parts: Sequence[tuple[Span, Ints]], places: Ints | None = None) -> list[Any]:
+        kept("lance looks", _Looks).add(sum(len(offsets) for _, offsets in parts))
+        data = self._helper.call(_read, self._table, parts, places)
+        arrow = lazy("pyarrow", "lance")
+        with arrow.ipc.open_stream(arrow.py_buffer(data)) as stream:
+            return list(stream)
+
+    def blob(self, column: str, row: int) -> Any:
+        return io.BytesIO(self._helper.call(_read_blob, self._table, column, row))
+
+    def forget(self) -> None:
+        self._helper.call(_forget, self._table)
+
+
+_Table = tuple[TablePlace, int, tuple[str, ...] | None]
+
+
+def _read(table: _Table, parts: Sequence[tuple[Span, Ints]], places: Ints | None) -> bytes:
+    arrow = lazy("pyarrow", "lance")
+    batches = open_rows(*table).read(parts, places)
+    sink = arrow.BufferOutputStream()
+    with arrow.ipc.new_stream(sink, batches[0].schema) as stream:
+        for batch in batches:
+            stream.write_batch(batch)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _read_blob(table: _Table, column: str, row: int) -> bytes:
+    with open_rows(*table).blob(column, row) as file:
+        data: bytes = file.read()
+        return data
+
+
+def _forget(table: _Table) -> None:
+    open_rows(*table).forget()
 
 
 class _Scan:

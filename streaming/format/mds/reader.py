@@ -3,7 +3,7 @@
 import operator
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
@@ -185,13 +185,14 @@ class MDSReader(ShardReader):
         index = idx if type(idx) is int else operator.index(idx)
         if not 0 <= index < self._length:
             raise IndexError(f"Sample {index} is not in {self.paths[0]}, which has {len(self)}.")
-        view = self._source.view
-        begin, end = _range(view, 4 + 4 * index)
         try:
-            return self._plan.one(self._source.data, view, begin, end)
+            return self._plan.one(self._source.data, self._source.view, index)
         except Exception:
-            self._decode(view[begin:end], index)  # Raises what is wrong, with its name and place.
+            self._decode(self.read_raw(index), index)  # Raises what is wrong, and where it is.
             raise
+
+    def getter(self) -> Callable[[int], Sample]:
+        return partial(self._plan.one, self._source.data, self._source.view)
 
     def read_raw(self, index: int) -> memoryview:
         index = operator.index(index)

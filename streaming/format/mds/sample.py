@@ -16,13 +16,13 @@ __all__ = ["DecodeOne", "make_one"]
 
 
 class DecodeOne(Protocol):
-    """Decodes the sample in [begin, end) of a file, of which `view` is a view.
+    """Decodes the sample at a place of a file, of which `view` is a view.
 
     Raises:
-        Exception: Anything, if the bytes are not a sample of these columns.
+        Exception: Anything, if there is no such place, or no sample of these columns.
     """
 
-    def __call__(self, data: Mapped, view: memoryview, begin: int, end: int, /) -> Sample: ...
+    def __call__(self, data: Mapped, view: memoryview, place: int, /) -> Sample: ...
 
 
 def make_one(layout: MDSLayout, decoders: Sequence[Decoder | None]) -> DecodeOne:
@@ -34,8 +34,8 @@ def make_one(layout: MDSLayout, decoders: Sequence[Decoder | None]) -> DecodeOne
         layout: The columns.
         decoders: One for each; None for a column that is not wanted.
     """
-    scope: dict[str, Any] = {}
-    lines = ["at = begin"]
+    scope: dict[str, Any] = {"span": struct.Struct("<II").unpack_from}
+    lines = ["begin, end = span(view, 4 + 4 * place)", "at = begin"]
     items: list[str] = []
     sizes = [f"size{i}" for i, column in enumerate(layout.columns) if column.size is None]
     # The sizes at the head are unpacked with the numbers right behind them.
@@ -83,7 +83,7 @@ def make_one(layout: MDSLayout, decoders: Sequence[Decoder | None]) -> DecodeOne
             items.append(f"name{i}: {value}")
     end_run()
     body = "\n    ".join([*lines, f"return {{{', '.join(items)}}}"])
-    exec(f"def one(data, view, begin, end):\n    {body}\n", scope)
+    exec(f"def one(data, view, place):\n    {body}\n", scope)
     return cast(DecodeOne, scope["one"])
 
 

@@ -19,6 +19,9 @@ def _module(name: str) -> Any:
 
 
 def _index_dataset(store: Store, prefix: str, request: IndexRequest) -> Index:
+    # What reading needs is imported now, so that workers that are forked later find it done.
+    _module("values")
+    lazy("pyarrow.compute", "parquet")
     index: Index = _module("indexing").index_dataset(store, prefix, request)
     return index
 

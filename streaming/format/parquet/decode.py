@@ -29,7 +29,7 @@ __all__ = ["PackedFile", "constant", "decode", "dump_schema", "schema_of"]
 # the Arrow file holds: enough that what is done once a batch costs little, and little enough that
 # a worker can hold one in memory however large a row group is.
 _ROWS = 1024
-_BATCH_ROWS = 1 << 16
+_BATCH_ROWS = 1 << 18
 _BATCH_BYTES = 8 << 20
 # Bytes of a column that are read at once from a file that is not mapped.
 _BUFFER = 1 << 20

@@ -1,5 +1,7 @@
 """Indexing Parquet files: what users may say of them, and columns that come from their paths."""
 
+import logging
+import re
 from collections.abc import Mapping
 from urllib.parse import unquote
 
@@ -12,6 +14,9 @@ from streaming.storage import Store
 
 __all__ = ["dump_index", "index_dataset"]
 
+logger = logging.getLogger(__name__)
+
+_SPLIT = re.compile(r"(?:^|/)(train|test|validation|valid|dev)(?=[-_./\d])")
 _OPTIONS = ("allow_schema_mismatch", "decoded_limit", "index", "partitions")
 # What Hive writes for a value that is null.
 _NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -38,6 +43,7 @@ def index_dataset(store: Store, prefix: str, request: IndexRequest) -> Index:
     has_partitions = request.options.get("partitions", True)
     if not isinstance(has_partitions, bool):
         raise ConfigError(f"`partitions` is True or False, but not {has_partitions!r}.")
+    _warn_of_splits(request)
     files = [
         TableFile(file, constants=partition(file.key) if has_partitions else {})
         for file in request.files
@@ -55,6 +61,22 @@ def dump_index(store: Store, prefix: str, request: IndexRequest) -> tuple[str, b
     footers = find_footers(store, prefix, request, request.files, with_all=True)
     marks = [(file.key, file.size, file.etag) for file in request.files]
     return INDEX_NAME, dump_footers(dict(zip(marks, footers, strict=True)))
+
+
+def _warn_of_splits(request: IndexRequest) -> None:
+    """Say so if a repository of the Hugging Face Hub is read with its test data."""
+    if not request.where.startswith("hf://"):
+        return
+    found = {match[1]: None for file in request.files for match in _SPLIT.finditer(file.key)}
+    if len(found) > 1:
+        logger.warning(
+            "%s has files of several splits (%s), and all are read. Choose one by a pattern, such "
+            'as "%s/**/%s*".',
+            request.where,
+            ", ".join(found),
+            request.where,
+            next(iter(found)),
+        )
 
 
 def partition(key: str) -> Mapping[str, str | None]:

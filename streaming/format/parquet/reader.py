@@ -3,17 +3,22 @@
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streaming.errors import ConfigError, SampleError, ShardCorruptError, UnknownNameError
+from streaming.errors import (
+    ConfigError,
+    SampleError,
+    ShardCorruptError,
+    UnknownNameError,
+    from_os_error,
+)
 from streaming.format.column import Column
 from streaming.format.index import ShardInfo
-from streaming.format.reader import Sample, ShardReader
+from streaming.format.reader import Sample, Selection, ShardReader
 from streaming.util.importing import lazy
 
 __all__ = ["ParquetReader", "row_maker"]
@@ -41,8 +46,10 @@ class ParquetReader(ShardReader):
         self.path = self.paths[-1]
         self._arrow: Any = lazy("pyarrow", "parquet")
         self._values: Any = lazy("streaming.format.parquet.values", "parquet")
-        self._open()
-        schema = self._file.schema
+        self._decoders: dict[str, Callable[[bytes], Any]] = {}
+        schema, self._batches = self._map()
+        self._schema = schema
+        self._starts = np.cumsum([0, *(batch.num_rows for batch in self._batches)])
         names = schema.names if columns is None else list(dict.fromkeys(columns))
         self._names = names
         self._numbers = [schema.get_field_index(name) for name in names]
@@ -73,14 +80,13 @@ class ParquetReader(ShardReader):
                     "stored as bytes."
                 )
             self._lists[at] = lists
+        self._decoders = dict(decoders)
 
     def take(self, offsets: NDArray[np.int64]) -> list[Sample]:
-        batches, order = self._find(self._place(offsets))
-        rows: list[Sample] = []
-        for batch in batches:
-            for start in range(0, batch.num_rows, _ROWS):
-                rows += self._rows(batch.slice(start, _ROWS))
-        return rows if order is None else [rows[place] for place in order.tolist()]
+        return self._make(*self._find(self._place(offsets)))
+
+    def select(self, offsets: NDArray[np.int64]) -> "list[Sample] | Selection":
+        return _Rows(self, *self._find(self._place(offsets)))
 
     def take_columns(self, offsets: NDArray[np.int64]) -> Mapping[str, Column]:
         batches, order = self._find(self._place(offsets))
@@ -98,7 +104,7 @@ class ParquetReader(ShardReader):
         if not 0 <= idx < len(self):
             raise IndexError(f"Sample {idx} is not in {self.path}, which has {len(self)}.")
         number = int(np.searchsorted(self._starts, idx, side="right")) - 1
-        return self._rows(self._batch(number).slice(idx - int(self._starts[number]), 1))[0]
+        return self._rows(self._batches[number].slice(idx - int(self._starts[number]), 1))[0]
 
     def read_raw(self, index: int) -> memoryview:
         raise ConfigError("Parquet stores columns: there are no bytes of one sample.")
@@ -106,33 +112,41 @@ class ParquetReader(ShardReader):
     def decode_sample(self, data: bytes) -> Sample:
         raise ConfigError("Parquet stores columns: there are no bytes of one sample.")
 
+    def is_like(self, other: "ParquetReader") -> bool:
+        """Whether another reader has the same columns and makes the same values of them."""
+        return self is other or (
+            self._names == other._names
+            and self._decoders == other._decoders
+            and self._schema.equals(other._schema, check_metadata=True)
+        )
+
     def close(self) -> None:
         # The map itself goes when the last array over it does; what was given out stays good.
-        self._batches.clear()
+        self._batches = []
 
-    def _open(self) -> None:
-        arrow = self._arrow
+    def _map(self) -> tuple[Any, list[Any]]:
+        """The schema and the batches of the Arrow file."""
+        arrow, names = self._arrow, list(self.info.extra.get("names", ()))
         try:
-            self._file = arrow.ipc.open_file(arrow.memory_map(str(self.path)))
-            self._batches: dict[int, Any] = {}
-            sizes = [self._batch(i).num_rows for i in range(self._file.num_record_batches)]
+            source = arrow.memory_map(str(self.path))
         except FileNotFoundError:
             raise
+        except OSError as error:
+            raise from_os_error(error, f"Can't map {self.path}") from error
+        try:
+            # Closed again, or each reader would hold a descriptor; batches hold the map.
+            with source, arrow.ipc.open_file(source) as file:
+                schema = file.schema
+                batches = [file.get_batch(i) for i in range(file.num_record_batches)]
         except (arrow.ArrowException, OSError, ValueError) as error:
             raise ShardCorruptError(f"{self.path} is no whole Arrow file: {error}") from error
-        self._starts = np.cumsum([0, *sizes]).astype(np.int64)
-        names = list(self.info.extra.get("names", ()))
-        if self._starts[-1] != len(self) or self._file.schema.names != names:
+        rows = sum(batch.num_rows for batch in batches)
+        if rows != len(self) or schema.names != names:
             raise ShardCorruptError(
-                f"{self.path} has {self._starts[-1]} rows of {self._file.schema.names}, but the "
-                f"index says {len(self)} of {names}."
+                f"{self.path} has {rows} rows of {schema.names}, but the index says {len(self)} of "
+                f"{names}."
             )
-
-    def _batch(self, number: int) -> Any:
-        found = self._batches.get(number)
-        if found is None:
-            found = self._batches[number] = self._file.get_batch(number)
-        return found
+        return schema, batches
 
     def _find(self, places: NDArray[np.int64]) -> tuple[list[Any], NDArray[np.int64] | None]:
         """The rows at some places, as batches one after another.
@@ -141,21 +155,19 @@ class ParquetReader(ShardReader):
             The batches, and where among their rows each of those asked for is; None: in order.
         """
         if not len(places):
-            return [self._batch(0).slice(0, 0)], None
+            return [self._batches[0].slice(0, 0)], None
         first, count = int(places[0]), len(places)
         if int(places[-1]) - first == count - 1 and bool((places[1:] > places[:-1]).all()):
             return self._span(first, first + count), None
-        if len(self._starts) == 2:
-            return [self._batch(0).take(self._arrow.array(places))], None
-        numbers = np.searchsorted(self._starts, places, side="right") - 1
-        order = np.argsort(numbers, kind="stable")
-        inner = (places - self._starts[numbers])[order]
-        bounds = np.flatnonzero(np.diff(numbers[order], prepend=-1, append=-1)).tolist()
-        batches = [
-            self._batch(int(numbers[order[start]])).take(self._arrow.array(inner[start:stop]))
-            for start, stop in pairwise(bounds)
-        ]
-        if len(batches) == 1:
+        # In the order in which they lie in memory, which is read faster so.
+        order = None if bool((places[1:] >= places[:-1]).all()) else np.argsort(places)
+        inner = places if order is None else places[order]
+        bounds = np.searchsorted(inner, self._starts)
+        batches = []
+        for number in np.flatnonzero(np.diff(bounds)).tolist():
+            mine = inner[bounds[number] : bounds[number + 1]] - self._starts[number]
+            batches.append(self._batches[number].take(self._arrow.array(mine)))
+        if order is None:
             return batches, None
         back = np.empty_like(order)
         back[order] = np.arange(count)
@@ -167,9 +179,27 @@ class ParquetReader(ShardReader):
         while start < stop:
             end = min(stop, int(self._starts[number + 1]))
             inner = start - int(self._starts[number])
-            batches.append(self._batch(number).slice(inner, end - start))
+            batches.append(self._batches[number].slice(inner, end - start))
             start, number = end, number + 1
         return batches
+
+    def _make(self, batches: Sequence[Any], order: NDArray[np.int64] | None) -> list[Sample]:
+        """Samples of the rows of some batches. They are put in order before: that is faster."""
+        rows: list[Sample] = []
+        for batch in batches if order is None else [self._join(batches, order)]:
+            for start in range(0, batch.num_rows, _ROWS):
+                rows += self._rows(batch.slice(start, _ROWS))
+        return rows
+
+    def _join(self, batches: Sequence[Any], order: NDArray[np.int64]) -> Any:
+        """The rows of some batches as one, in another order."""
+        arrow = self._arrow
+        joined = [
+            arrow.concat_arrays([batch.column(i) for batch in batches])
+            for i in range(len(self._schema))
+        ]
+        whole = arrow.RecordBatch.from_arrays(joined, schema=self._schema)
+        return whole.take(arrow.array(order))
 
     def _rows(self, batch: Any) -> list[Sample]:
         """Rows as samples."""
@@ -184,6 +214,40 @@ class ParquetReader(ShardReader):
                 f"{type(error).__name__}: {error}"
             ) from error
         return self._row(self._names, columns)
+
+
+class _Rows:
+    """Rows of a shard, as batches, and their order; see `Selection`."""
+
+    __slots__ = ("batches", "order", "reader")
+
+    def __init__(
+        self, reader: ParquetReader, batches: list[Any], order: NDArray[np.int64] | None
+    ) -> None:
+        self.reader = reader
+        self.batches = batches
+        self.order = order
+
+    def samples(
+        self, others: "Sequence[list[Sample] | Selection]", order: NDArray[np.int64] | None
+    ) -> list[Sample] | None:
+        """The samples of this and other shards, if they have the same columns."""
+        parts = [self]
+        for other in others:
+            if not isinstance(other, _Rows) or not self.reader.is_like(other.reader):
+                return None
+            parts.append(other)
+        batches = [batch for part in parts for batch in part.batches]
+        if order is None and len(parts) == 1:
+            return self.reader._make(batches, self.order)
+        places, first = [], 0
+        for part in parts:
+            count = sum(batch.num_rows for batch in part.batches)
+            mine = np.arange(count) if part.order is None else part.order
+            places.append(first + mine)
+            first += count
+        joined = np.concatenate(places)
+        return self.reader._make(batches, joined if order is None else joined[order])
 
 
 @cache

@@ -11,7 +11,6 @@ import pytest
 from streaming import MDSWriter, Stream, StreamingDataset
 from streaming.dataflow import BestFitBatcher, DataflowLoader, StreamingDistributor, StreamPlan
 from streaming.errors import ConfigError, StreamingError
-from streaming.prefetch import Prefetcher
 from streaming.shared.ids import LEAST
 from tests.dataflow.distributors.sources import write_numbers
 
@@ -99,6 +98,8 @@ def test_shards_come_from_the_remote_ahead_of_time(data: Path, tmp_path: Path) -
 def test_a_remote_is_looked_ahead_to_as_by_the_datasets_own_loader(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from streaming.prefetch import Prefetcher
+
     made: list[tuple[int, int | None]] = []
 
     class Noted(Prefetcher):

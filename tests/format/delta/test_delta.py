@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,21 @@ def test_partition_values_come_back_whatever_they_are(tmp_path: Path) -> None:
     assert [row["id"] for row in some] == [1]
     none = open_table(tmp_path / "table", format_options={"partitions": {"text": None}})
     assert [row["id"] for row in none] == [5]
+
+
+def test_files_come_in_the_order_in_which_they_were_written(tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    for start in range(0, 30, 5):
+        write_delta(path, table_of(start, start + 5).select(["id"]), mode="append")
+
+    def date(time: int, action: dict[str, Any]) -> dict[str, Any]:
+        if "add" in action:
+            action["add"]["modificationTime"] = time
+        return action
+
+    for version in range(6):
+        edit_log(path, version, partial(date, 1000 + version))
+    assert [row["id"] for row in open_table(path)] == list(range(30))
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])
@@ -253,6 +269,15 @@ def test_the_library_is_asked_once_for_a_version(table: Path, tmp_path: Path) ->
     first = take_state(place, 3, tmp_path / "state.arrow")
     nowhere = TablePlace.at(str(tmp_path / "nowhere"))
     assert take_state(nowhere, 3, tmp_path / "state.arrow").schema == first.schema
+
+
+def test_only_some_versions_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streaming.format.delta.state._MOST_KEPT", 2)
+    for version in range(4):
+        write_delta(tmp_path / "table", table_of(0, 5).select(["id"]), mode="append")
+        place = TablePlace.at(str(tmp_path / "table"))
+        take_state(place, version, tmp_path / f"{version}.delta.arrow")
+    assert sorted(path.name[0] for path in tmp_path.glob("*.arrow")) == ["2", "3"]
 
 
 def test_history_tells_what_was_done(table: Path) -> None:

@@ -482,10 +482,11 @@ class TestRemote:
         assert store.before_index == [f"b/shard.{i:05}.mds" for i in range(3)]
         assert store.objects() == ["b/index.json", *store.before_index]
 
-    @pytest.mark.parametrize("key", ["*00001*", "*index.json"])
+    # After the failure of a shard the next `write` may be refused already, and end the last one.
+    @pytest.mark.parametrize(("key", "least"), [("*00001*", 2), ("*index.json", 3)])
     @pytest.mark.parametrize("keep_local", [False, True])
     def test_a_failed_upload_is_told_and_loses_nothing(
-        self, tmp_path: Path, store: Shared, key: str, keep_local: bool
+        self, tmp_path: Path, store: Shared, key: str, least: int, keep_local: bool
     ) -> None:
         store._plan = [Fail(op="put_file", key=key, error=StoreError("no room"))]
         local = tmp_path / "local"
@@ -495,7 +496,7 @@ class TestRemote:
         assert "b/index.json" not in store.objects()
         assert "index.json" not in names(local)
         there = {key.removeprefix("b/") for key in store.objects()} | set(names(local))
-        assert there >= {f"shard.{i:05}.mds" for i in range(3)}
+        assert there >= {f"shard.{i:05}.mds" for i in range(least)}
 
     def test_a_failed_upload_keeps_a_temporary_directory(self, store: Shared) -> None:
         store._plan = [Fail(op="put_file", error=StoreError("no room"))]

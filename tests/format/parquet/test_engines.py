@@ -15,7 +15,7 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="needs the extra `parquet`")
 import pyarrow.parquet as pq  # noqa: E402
 
-from streaming import StreamingDataset  # noqa: E402
+from streaming import StreamingDataLoader, StreamingDataset  # noqa: E402
 from streaming.errors import ShardCorruptError  # noqa: E402
 from tests.common.parquet import (  # noqa: E402
     expected_rows,
@@ -184,3 +184,64 @@ def same_scalar(value: Any, wanted: Any) -> bool:
     if pa.types.is_date(kind):
         return bool(np.datetime64(value, "D").astype(np.int64) == wanted.value)
     return same_values(value, wanted.as_py())
+
+
+def tables(folder: Path) -> dict[str, Path]:
+    """A folder for each engine whose files there are."""
+    found = {name: DATA / name for name in ("plain", "legacy", "partitioned")}
+    for write in (write_by_pyarrow, write_nested_by_pyarrow, write_by_polars, write_by_duckdb):
+        place = folder / write.__name__
+        place.mkdir(parents=True)
+        write(place / "a.parquet")
+        found[write.__name__] = place
+    for name in ("alltypes_tiny_pages", "delta_byte_array"):
+        if (REAL / f"{name}.parquet").exists():
+            found[name] = REAL / f"{name}.parquet"
+    return found
+
+
+@pytest.mark.parametrize(
+    ("context", "is_used"),
+    [("fork", False), ("fork", True), pytest.param("spawn", True, marks=pytest.mark.slow)],
+)
+def test_tables_of_all_engines_go_through_workers_and_resumes(
+    context: str, is_used: bool, tmp_path: Path
+) -> None:
+    places = tables(tmp_path / "data")
+    if context == "spawn":  # Each worker imports torch anew.
+        places = {"partitioned": places["partitioned"]}
+    for name, place in places.items():
+
+        def load(name: str = name, place: Path = place) -> StreamingDataLoader:
+            dataset = StreamingDataset(
+                remote=str(place), local=str(tmp_path / name), batch_size=5, shuffle=True
+            )
+            if is_used:
+                assert dataset[1]
+            return StreamingDataLoader(
+                dataset,
+                batch_size=5,
+                num_workers=2,
+                collate_fn=list,
+                multiprocessing_context=context,
+            )
+
+        expected = read_files(place, tmp_path / f"{name}-cache")
+        whole = list(load())
+        assert_same_rows([row for batch in whole for row in batch], expected)
+        loader = load()
+        batches = iter(loader)
+        seen = [next(batches) for _ in range(2)]
+        state = loader.state_dict()
+        assert state is not None
+        batches.close()  # type: ignore[attr-defined]
+        again = load()
+        again.load_state_dict(state)
+        assert same_values(seen + list(again), whole)
+
+
+def assert_same_rows(rows: list[Any], expected: list[Any]) -> None:
+    """Whether two lists hold the same rows in whatever order."""
+    assert len(rows) == len(expected)
+    for row, wanted in zip(sorted(rows, key=repr), sorted(expected, key=repr), strict=True):
+        assert same_values(row, wanted)

@@ -243,6 +243,41 @@ def test_files_that_differ_are_united_if_that_is_allowed(tmp_path: Path) -> None
     ]
 
 
+def test_values_deep_inside_are_widened(tmp_path: Path) -> None:
+    def table(number: Any, more: bool) -> Any:
+        fields = [pa.field("x", number), *([pa.field("y", pa.string())] if more else [])]
+        inner = pa.struct(fields)
+        item: dict[str, Any] = {"x": 1, **({"y": "b"} if more else {})}
+        rows = [[item, None, {"x": None}], None, []]
+        return pa.table(
+            {
+                "list": pa.array(rows, pa.list_(inner)),
+                "map": pa.array([[("a", item)], None, []], pa.map_(pa.string(), inner)),
+                "lists": pa.array([[[1], None], None, []], pa.list_(pa.list_(number))),
+                "tags": pa.array(
+                    [["a"], None, []], pa.list_(pa.dictionary(pa.int8(), pa.string()))
+                ),
+            }
+        )
+
+    write(tmp_path / "data" / "a.parquet", table(pa.int8(), False))
+    write(tmp_path / "data" / "b.parquet", table(pa.int64(), True))
+    rows = read_files(
+        tmp_path / "data", tmp_path / "cache", options={"allow_schema_mismatch": True}
+    )
+    for name, first in (
+        ("list", [{"x": 1, "y": None}, None, {"x": None, "y": None}]),
+        ("map", {"a": {"x": 1, "y": None}}),
+        ("lists", [[1], None]),
+        ("tags", ["a"]),
+    ):
+        values = [row[name] for row in rows]
+        assert values[:3] == [first, None, {} if name == "map" else []]
+        assert values[4:] == values[1:3]
+    assert rows[3]["list"][0] == {"x": 1, "y": "b"}
+    assert rows[3]["map"] == {"a": {"x": 1, "y": "b"}}
+
+
 def test_what_cannot_be_widened_is_refused_all_the_same(tmp_path: Path) -> None:
     write(tmp_path / "data" / "a.parquet", pa.table({"id": [1]}))
     write(tmp_path / "data" / "b.parquet", pa.table({"id": ["one"]}))

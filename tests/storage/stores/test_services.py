@@ -39,6 +39,14 @@ class TestDatabricks(StoreSuite):
         return open_store(url, {"host": workspace.url, "token": "t", "timeout": 5})[0]
 
 
+def test_quirk_21_a_path_like_the_scheme_stays_whole(workspace: Workspace, tmp_path: Path) -> None:
+    store, _ = open_store("dbfs:/dbfs/fsbd", {"host": workspace.url, "token": "t", "timeout": 5})
+    (tmp_path / "sbfd").write_bytes(b"123")
+    for _ in range(2):  # The second replaces the first.
+        publish(store, tmp_path / "sbfd", "sbfd", retry=ONCE)
+    assert workspace.files == {"/dbfs/fsbd/sbfd": b"123"}
+
+
 def test_a_volume_that_is_none_is_told() -> None:
     pytest.importorskip("databricks.sdk")
     with pytest.raises(ConfigError, match="names no volume"):
