@@ -16,9 +16,10 @@ from streaming.format.reader import ShardReader
 from streaming.shared.counts import Counts
 from streaming.shared.directory import CacheDirectory, DirectoryState, state_errors
 from streaming.shared.files import Identity, Source
+from streaming.shared.origin import check_unchanged, restore_origin
 from streaming.shared.room import Room, evict
 from streaming.shared.shelf import CachePart, Place, Shelf
-from streaming.shared.source import check_unchanged, obtain_index, restore_origin
+from streaming.shared.source import obtain_index
 from streaming.storage.download import retries_of_thread
 
 __all__ = ["CacheDirectory", "CachePart", "ShardCache", "Source", "obtain_index"]

@@ -25,7 +25,7 @@ from streaming.direct import DirectRuntime
 from streaming.distributed import all_gather_object
 from streaming.errors import ConfigError, StateError
 from streaming.foreign import refuse_accelerate
-from streaming.format.column import Column, Stack, slice_columns
+from streaming.format.column import Column, Pieces, Stack, slice_columns
 from streaming.format.index import get_index_basename
 from streaming.format.reader import Sample
 from streaming.format.tables import VersionLike
@@ -132,7 +132,8 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         keep_zip: Keep compressed files after they are decompressed.
         epoch_size: Samples of an epoch over all ranks, as a number or a text such as "100k".
         predownload: Samples a worker looks ahead for shards. None: 8 batches, and at least 64 MiB
-            if shards come from a remote and may all stay.
+            if shards come from a remote and may all stay. Of Parquet at least 8,192 samples, and
+            64 MiB without `cache_limit`.
         cache_limit: Bytes that downloaded shards may take on this node, or a text such as "10gb".
         cache: "shards" keeps shards on this node; "none" reads only the samples that are asked for,
             by ranges, and keeps nothing but the index: for few samples of a large dataset. Of
@@ -476,7 +477,7 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
                     if stacks:
                         yield _stack(runtime, ids, batch_size)
                     else:
-                        yield _slices(runtime.take_columns(ids), whole, batch_size)
+                        yield _slices(runtime.take_parts(ids), whole, batch_size)
                 elif self._transforms() or self._has_decoders:
                     yield map(self.__getitem__, ids.tolist())
                 else:
@@ -533,6 +534,8 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         while start < num_slots:
             yield start, min(start + size, num_slots)
             start += size
+            if runtime.mean_bytes:  # It is known only now.
+                most = min(most, MAX_BLOCK_BYTES // runtime.mean_bytes)
             size = max(min(2 * size, most), least)
             size -= size % least if self.batched or self.gives_lists else 0
 
@@ -561,8 +564,10 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         """Slots that a worker looks ahead: as it was told, or else enough to keep a line busy."""
         told = self._config.predownload
         if any(part.decoded_limit is not None for part in self._parts):
-            # Each block looks into many shards, which costs the same for few samples of them.
-            told = max(told, 2 * MAX_BLOCK)
+            # Each block looks into many shards, which costs the same for few samples of them; and
+            # the next ones should be decoded, wherever they come from, by the time they are needed.
+            has_limit = self._config.cache_limit is not None
+            return max(told, 2 * MAX_BLOCK, 0 if has_limit else AHEAD_BYTES // self._mean_bytes)
         is_told = told != default_predownload(self.batch_size)
         if is_told or self._config.cache_limit is not None or not self._is_remote:
             return told
@@ -860,7 +865,9 @@ class _Samples(itertools.chain[Any]):
         self._blocks.close()
 
 
-def _slices(columns: Mapping[str, Column], size: int, step: int) -> Iterator[dict[str, Column]]:
+def _slices(
+    columns: Mapping[str, Column | Pieces], size: int, step: int
+) -> Iterator[dict[str, Column]]:
     """Columns cut into batches."""
     for at in range(0, size, step):
         yield slice_columns(columns, at, min(at + step, size))

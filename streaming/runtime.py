@@ -115,6 +115,7 @@ class Runtime:
         self._touch, self._states = self.cache.touch, self.cache.states
         self.spanner = Spanner(samples_per_shard)
         self._readers: OrderedDict[int, ShardReader] = OrderedDict()
+        self.mean_bytes = 0  # of a sample, at most: of what was opened, if it is not in the index
         self._lock = threading.Lock()
         self._decoders = decoders or {}
         self._finishing: Prefetcher | None = None
@@ -181,12 +182,16 @@ class Runtime:
         Raises:
             DataError: Their shards have different columns.
         """
+        return {
+            name: column.to_array() if isinstance(column, Pieces) else column
+            for name, column in self.take_parts(ids).items()
+        }
+
+    def take_parts(self, ids: NDArray[np.int64]) -> dict[str, Column | Pieces]:
+        """The same, but large arrays may stay where they are until they are sliced."""
         parts, places = self._take_each(ids, "take_parts")
         if places is None:
-            return {
-                name: column.to_array() if isinstance(column, Pieces) else column
-                for name, column in (parts[0].items() if parts else ())
-            }
+            return dict(parts[0]) if parts else {}
         return merge_columns(parts, places)
 
     def take_stacked(self, ids: NDArray[np.int64]) -> dict[str, Stack] | None:
@@ -218,6 +223,7 @@ class Runtime:
         reader = self.cache.open(shard)
         if self._decoders:
             reader.use_decoders(self._decoders)
+        self.mean_bytes = max(self.mean_bytes, reader.mean_bytes)
         with self._lock:
             readers[shard], self._getters[shard] = reader, reader.getter()
             while len(readers) > MAX_READERS:

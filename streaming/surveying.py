@@ -16,7 +16,7 @@ from streaming.shared.counts import Stats
 from streaming.shared.directory import state_path, stats_of, users_of
 from streaming.shared.files import target_of_part
 from streaming.shared.holders import Holder
-from streaming.shared.source import origin_of
+from streaming.shared.origin import origin_of
 
 __all__ = ["Survey", "find_damaged", "survey"]
 

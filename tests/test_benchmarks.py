@@ -60,6 +60,21 @@ def test_the_benchmark_of_text_runs(tmp_path: Path) -> None:
         assert what in output
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_the_benchmark_of_the_cache_runs(tmp_path: Path) -> None:
+    script = FOLDER / "cache" / "bench.py"
+    small = ["--rounds", 1, "--epochs", 1, "--ranks", 2, "--workers", 1, "--temporary", tmp_path]
+    for what, expected in {
+        "warm": "| warm |",
+        "cold": "1.000 of the data fetched, the index 1 times",
+        "half": "| block1 | 4 |",
+        "locks": "| last-use stamp |",
+        "shards": "all shards by last use",
+    }.items():
+        assert expected in run(script, what, *small, "--samples", 640, "--count", 1000)
+
+
 def draw(script: Path, rows: Path) -> None:
     pytest.importorskip("matplotlib")
     picture = rows.with_suffix(".png")

@@ -15,7 +15,7 @@ import pytest
 from streaming import StreamingDataset
 from streaming.cache import CachePart
 from streaming.errors import CacheConflictError, CacheError, StoreError
-from streaming.shared import source as source_module
+from streaming.shared import origin as origin_module
 from streaming.stream import StreamSource
 from tests.common.caches import OpenCache, expected, open_cache, values
 from tests.common.shards import listing, open_part, write_dataset
@@ -28,7 +28,7 @@ SHARDS = 6
 
 @pytest.fixture(autouse=True)
 def always_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_module, "_CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(origin_module, "_CHECK_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_a_source_is_asked_once_in_a_while(
         return version(self, basename)
 
     monkeypatch.setattr(StreamSource, "version", watched)
-    monkeypatch.setattr(source_module, "_CHECK_SECONDS", 60.0)
+    monkeypatch.setattr(origin_module, "_CHECK_SECONDS", 60.0)
     for _ in range(3):
         cache = open_cache(open_(tmp_path))
         for shard in range(SHARDS):

@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 
 from streaming import LocalDataset, StreamingDataLoader, StreamingDataset
+from streaming import stream as stream_module
+from streaming.storage.stores.fault import Fail, FaultStore
+from streaming.storage.stores.local import LocalStore
+from streaming.util.retrying import Retry
 from tests.common.shards import write_dataset
 
 SHARDS, SAMPLES = 12, 5
@@ -71,6 +75,18 @@ def test_a_repair_is_counted(remote: Path, tmp_path: Path) -> None:
     dataset = open_dataset(remote, tmp_path)
     assert len(list(dataset)) == SHARDS * SAMPLES
     assert dataset.stats().repairs == 1
+
+
+def test_retries_are_counted(
+    remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    dataset = open_dataset(remote, tmp_path, download_retry=3)
+    faults = [Fail(op="get_file", key="*00003.mds", times=2)]
+    flaky = FaultStore(LocalStore(remote), faults)
+    monkeypatch.setattr(stream_module, "open_store", lambda root, options: (flaky, ""))
+    monkeypatch.setattr(stream_module, "Retry", lambda attempts: Retry(attempts, base=0.0))
+    assert len(list(dataset)) == SHARDS * SAMPLES
+    assert (dataset.stats().retries, dataset.stats().misses) == (2, SHARDS)
 
 
 def test_an_epoch_is_one_line_a_rank(

@@ -327,19 +327,23 @@ Column = NDArray[Any] | BytesColumn | ArrowColumn | list[Any]
 Stack = NDArray[Any] | Pieces | list[Any]
 
 
-def slice_columns(columns: Mapping[str, Column], start: int, stop: int) -> dict[str, Column]:
-    """The samples in [start, stop) of some columns; arrays share their memory."""
-    return {
-        name: column.slice(start, stop)
-        if isinstance(column, BytesColumn | ArrowColumn)
-        else column[start:stop]
-        for name, column in columns.items()
-    }
+def slice_columns(
+    columns: Mapping[str, Column | Pieces], start: int, stop: int
+) -> dict[str, Column]:
+    """The samples in [start, stop) of some columns; arrays share their memory, but for Pieces."""
+    return {name: _slice(column, start, stop) for name, column in columns.items()}
+
+
+def _slice(column: Column | Pieces, start: int, stop: int) -> Column:
+    if isinstance(column, BytesColumn | ArrowColumn):
+        return column.slice(start, stop)
+    part = column[start:stop]
+    return part.to_array() if isinstance(part, Pieces) else part
 
 
 def merge_columns(
     parts: Sequence[Mapping[str, Column | Pieces]], places: NDArray[np.int64]
-) -> dict[str, Column]:
+) -> dict[str, Column | Pieces]:
     """Put samples of several shards together.
 
     Args:
@@ -348,7 +352,7 @@ def merge_columns(
 
     Returns:
         A column of arrays of different types or shapes, or stored in different ways, becomes a
-        list.
+        list. Pieces stay where they are if they can.
 
     Raises:
         DataError: The parts have different columns.
@@ -381,7 +385,7 @@ def merge_stacks(
     return merged
 
 
-def _merge(parts: Sequence[Column | Pieces], places: NDArray[np.int64]) -> Column:
+def _merge(parts: Sequence[Column | Pieces], places: NDArray[np.int64]) -> Column | Pieces:
     first = parts[0]
     arrows = [part for part in parts if isinstance(part, ArrowColumn)]
     if arrows:
@@ -393,9 +397,7 @@ def _merge(parts: Sequence[Column | Pieces], places: NDArray[np.int64]) -> Colum
             return BytesColumn.concatenate(texts).take(_inverse(places))
         return _merge_values(parts, places)
     merged = _merge_alike(parts, places)
-    if merged is None:
-        return _merge_values(parts, places)
-    return merged.to_array() if isinstance(merged, Pieces) else merged
+    return _merge_values(parts, places) if merged is None else merged
 
 
 def _merge_alike(

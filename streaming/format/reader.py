@@ -112,6 +112,11 @@ class ShardReader(Array, ABC):
         return self.info.samples
 
     @property
+    def mean_bytes(self) -> int:
+        """Bytes of a sample, if the index could only estimate them; else 0."""
+        return 0
+
+    @property
     def samples(self) -> int:
         """Number of samples (the predecessor's name)."""
         return self.info.samples

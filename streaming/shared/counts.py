@@ -8,6 +8,7 @@ comes next.
 import contextlib
 import logging
 import threading
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -42,6 +43,7 @@ _RANGES = 128
 WAIT_BOUNDS = tuple(1e-6 * _STEP**i for i in range(_RANGES))  # seconds; the lower end of each
 _SIZE = len(_COUNTERS) + _RANGES
 _PAST = "past.cnt"
+_FOLDED = 256  # tokens of those who were added up, kept until their files are surely gone
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,11 +106,11 @@ class Stats:
 
     def since(self, other: "Stats") -> "Stats":
         """What has come since `other` was taken."""
-        changes: dict[str, Any] = {
-            name: getattr(self, name) - getattr(other, name)
+        changes: dict[str, Any] = {  # Never below 0, also if something has removed the files.
+            name: max(0, getattr(self, name) - getattr(other, name))
             for name in (*_COUNTERS[:-1], "wait_seconds")
         }
-        waits = tuple(now - then for now, then in zip(self.waits, other.waits, strict=True))
+        waits = tuple(max(0, now - then) for now, then in zip(self.waits, other.waits, strict=True))
         return Stats(**changes, waits=waits, holders=self.holders)
 
     def to_json(self) -> dict[str, Any]:
@@ -194,16 +196,30 @@ class CountsFolder:
 
 
 def gather(folder: Path | None) -> NDArray[np.int64]:
-    """The sum of all counters in a folder, of the living and of the dead; zeros if it is gone."""
-    total = np.zeros(_SIZE, np.int64)
-    if folder is not None:
-        for path in own_files(folder, _MARK):
-            total += _read(path)
-    return total
+    """The sum of all counters in a folder, of the living and of the dead; zeros if it is gone.
+
+    Never less than before, whatever is added up or ends meanwhile.
+    """
+    if folder is None:
+        return np.zeros(_SIZE, np.int64)
+    found = {path: _read(path) for path in own_files(folder, _MARK) if path.name != _PAST}
+    past, folded = _read_past(folder)  # Last: what has gone meanwhile is in there.
+    return sum((values for path, values in found.items() if _token(path) not in folded), past)
 
 
 def _read(path: Path) -> NDArray[np.int64]:
     return read_own_file(path, _MARK, _SIZE)
+
+
+def _read_past(folder: Path) -> tuple[NDArray[np.int64], list[int]]:
+    """The sum of the dead, and the tokens of those who were added last: their files may be left."""
+    values = read_own_file(folder / _PAST, _MARK, _SIZE + _FOLDED)
+    return values[:_SIZE], values[_SIZE:].tolist()
+
+
+def _token(path: Path) -> int:
+    """A number that is a file's own."""
+    return 1 + zlib.crc32(path.name.encode())
 
 
 def _fold(folder: Path) -> None:
@@ -213,13 +229,16 @@ def _fold(folder: Path) -> None:
         return
     try:
         sweep_unborn(folder)
-        past = folder / _PAST
-        dead = [path for path in own_files(folder, _MARK) if path != past and is_dead(path)]
+        dead = [path for path in own_files(folder, _MARK) if path.name != _PAST and is_dead(path)]
         if not dead:
             return
-        total = sum(map(_read, dead), _read(past))
-        write_whole(past, _MARK + total.tobytes())
+        past, folded = _read_past(folder)
+        new = [path for path in dead if _token(path) not in folded][:_FOLDED]
+        tokens = ([_token(path) for path in new] + folded)[:_FOLDED]
+        total = sum(map(_read, new), past)
+        write_whole(folder / _PAST, _MARK + total.tobytes() + np.array(tokens, np.int64).tobytes())
         for path in dead:
-            path.unlink(missing_ok=True)
+            if _token(path) in tokens:
+                path.unlink(missing_ok=True)
     finally:
         lock.release()

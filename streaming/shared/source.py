@@ -5,20 +5,14 @@ import itertools
 import logging
 import mmap
 import os
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
-
-import msgspec
 
 from streaming.errors import (
     CacheConflictError,
     CacheError,
     IndexFormatError,
     MissingFileError,
-    StoreError,
     from_os_error,
 )
 from streaming.format.columns import dump_columns, load_columns
@@ -32,43 +26,24 @@ from streaming.shared.directory import (
     state_path,
     sweep_parts,
 )
-from streaming.shared.files import Source, VersionedSource, replacing, target_of_part
-from streaming.shared.lock import FileLock
-from streaming.shared.sharing import make_directory, may_change, write_whole
+from streaming.shared.files import Source, replacing, target_of_part
+from streaming.shared.origin import (
+    Origin,
+    changed,
+    identity_of,
+    locked,
+    mark_of,
+    origin_of,
+    public_address,
+    write_origin,
+)
+from streaming.shared.sharing import may_change, write_whole
 
-__all__ = [
-    "Origin",
-    "check_unchanged",
-    "has_made_index",
-    "obtain_index",
-    "obtain_made_index",
-    "origin_of",
-    "public_address",
-    "restore_origin",
-]
+__all__ = ["has_made_index", "obtain_index", "obtain_made_index", "public_address"]
 
 logger = logging.getLogger(__name__)
 
 _LARGE_INDEX = 1 << 19  # bytes; from here on a copy saves more than its file costs
-_CHECK_SECONDS = 10.0  # how long what was found out of a source is believed
-
-
-class Origin(msgspec.Struct, kw_only=True):
-    """The content of `source.json`: whose files a directory holds.
-
-    Attributes:
-        remote: Address of the index.
-        index: Its digest.
-        version: Of this file.
-        is_made: Whether the index was made here: it lies in the state, not in the directory.
-        mark: What its source calls the version of the index; None if it was not asked.
-    """
-
-    remote: str
-    index: str
-    version: int = 1
-    is_made: bool = False
-    mark: str | None = None
 
 
 def obtain_index(local: Path, source: Source | None) -> tuple[Index, CacheDirectory]:
@@ -95,7 +70,7 @@ def obtain_index(local: Path, source: Source | None) -> tuple[Index, CacheDirect
     local = Path(os.path.abspath(local))
     if source is None:
         return _load(local)
-    remote = _identity(source)
+    remote = identity_of(source)
     return _in_own_directory(local, remote, lambda directory: _obtain(directory, source, remote))
 
 
@@ -123,13 +98,13 @@ def obtain_made_index(
         if not _may_fill(directory):
             with state_errors(directory):
                 raise PermissionError(errno.EACCES, "this user may not write there", directory)
-        with _locked(directory):
-            owner = _read_origin(directory)
+        with locked(directory):
+            owner = origin_of(directory)
             if owner is not None and owner.remote != identity and not _is_vacant(directory):
                 return None
             index = make(directory)
             if owner is None or (owner.remote, owner.index) != (identity, digest):
-                _write_origin(directory, Origin(remote=identity, index=digest, is_made=True))
+                write_origin(directory, Origin(remote=identity, index=digest, is_made=True))
         return index, CacheDirectory(directory, digest)
 
     return _in_own_directory(Path(os.path.abspath(local)), identity, obtain)
@@ -138,7 +113,7 @@ def obtain_made_index(
 def has_made_index(local: Path) -> bool:
     """Whether a directory has files of data without an index, by `obtain_made_index`."""
     try:
-        owner = _read_origin(Path(os.path.abspath(local)))
+        owner = origin_of(Path(os.path.abspath(local)))
     except CacheError as error:
         if _is_forbidden(error):
             return False  # Another user's, who lets nobody look: ours will go elsewhere.
@@ -203,7 +178,7 @@ def _in_source_directory(
 
 def _obtain(directory: Path, source: Source, remote: str) -> tuple[Index, CacheDirectory] | None:
     """The index, in this directory; None if the directory is another source's."""
-    owner = _read_origin(directory)
+    owner = origin_of(directory)
     if not _may_fill(directory):
         return _obtain_as_it_is(directory, owner, remote)
     if owner is not None and owner.remote == remote:
@@ -215,8 +190,8 @@ def _obtain(directory: Path, source: Source, remote: str) -> tuple[Index, CacheD
             sweep_parts(found, index)
             return index, found
     try:
-        with _locked(directory):
-            owner = _read_origin(directory)
+        with locked(directory):
+            owner = origin_of(directory)
             if owner is not None and owner.remote != remote and not _is_vacant(directory):
                 return None
             return _load_or_fetch(directory, source, remote)
@@ -273,23 +248,23 @@ def _load_or_fetch(directory: Path, source: Source, remote: str) -> tuple[Index,
     except IndexFormatError as error:
         logger.warning("%s It is fetched again.", str(error))
         return _fetch(directory, source, remote)
-    if _read_origin(directory) is None:
-        _write_origin(directory, Origin(remote=remote, index=found[1].digest))
+    if origin_of(directory) is None:
+        write_origin(directory, Origin(remote=remote, index=found[1].digest))
     return found
 
 
 def _fetch(directory: Path, source: Source, remote: str) -> tuple[Index, CacheDirectory]:
     name = get_index_basename()
     _remove_parts(directory)
-    before = _read_origin(directory)
-    mark = _mark_of(source)  # Before the index: one that is replaced meanwhile shows as changed.
+    before = origin_of(directory)
+    mark = mark_of(source)  # Before the index: one that is replaced meanwhile shows as changed.
     with replacing(directory / name) as part:
         source.fetch(FileInfo(name, -1, {}), part)
         found = _parse(part.read_bytes(), directory, source.url(name), keep_copy=True)
         if before is not None and before.remote == remote and before.index != found[1].digest:
             _check_holds_none(directory, found[0], remote)
         # Before the index gets its name: an index that is there always says whose it is.
-        _write_origin(directory, Origin(remote=remote, index=found[1].digest, mark=mark))
+        write_origin(directory, Origin(remote=remote, index=found[1].digest, mark=mark))
     return found
 
 
@@ -297,102 +272,7 @@ def _check_holds_none(directory: Path, index: Index, remote: str) -> None:
     """See that a directory has no shards of another version of its source."""
     names = itertools.chain.from_iterable(index.basenames("raw") + index.basenames("zip"))
     if any((directory / name).exists() for name in names):
-        raise CacheConflictError(_changed(directory, remote))
-
-
-def _changed(directory: Path, remote: str) -> str:
-    return (
-        f"{remote} was replaced since shards were fetched to {directory}, which holds some of the "
-        f"dataset as it was before. Nothing is mixed: remove that directory, or give another "
-        f"`local`, to go on with what is there now."
-    )
-
-
-def check_unchanged(directory: CacheDirectory, source: Source) -> None:
-    """Make sure that a source still has the dataset whose shards a directory holds.
-
-    To be called before more of it is fetched. Asks the source once in ten seconds and node.
-
-    Args:
-        directory: The directory.
-        source: Where its files come from.
-
-    Raises:
-        CacheConflictError: The index at the source is another one.
-    """
-    if not isinstance(source, VersionedSource):
-        return
-    checked = state_path(directory.path) / "checked"
-    if _is_recent(checked):
-        return
-    with _locked(directory.path):
-        if _is_recent(checked):
-            return  # Another process was quicker.
-        owner = _read_origin(directory.path)
-        if owner is None or owner.is_made or owner.remote != _identity(source):
-            return
-        if owner.index != directory.digest:
-            raise CacheConflictError(_changed(directory.path, owner.remote))
-        mark = _mark_of(source)
-        if mark is not None and mark != owner.mark:
-            _check_index(directory, source, owner, mark)
-        with state_errors(directory.path):
-            write_whole(checked, b"")
-
-
-def _is_recent(path: Path) -> bool:
-    try:
-        age = time.time() - path.stat().st_mtime
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return 0 <= age < _CHECK_SECONDS  # Below 0 if the clock was set back.
-
-
-def _check_index(directory: CacheDirectory, source: Source, owner: Origin, mark: str) -> None:
-    """Compare the index at the source with the one that is here. Its lock is held."""
-    path = state_path(directory.path) / "index.now"
-    path.unlink(missing_ok=True)  # Of one who was killed.
-    try:
-        source.fetch(FileInfo(get_index_basename(), -1, {}), path)
-        digest = get_hash("xxh3_128", path.read_bytes())
-    finally:
-        path.unlink(missing_ok=True)
-    if digest != directory.digest:
-        if owner.mark is not None:
-            raise CacheConflictError(_changed(directory.path, owner.remote))
-        logger.warning(
-            "%s is not the index that was put into %s by hand. Shards that are missing there are "
-            "fetched all the same; if they are of another version of the dataset, remove the "
-            "directory.",
-            owner.remote,
-            directory.path,
-        )
-    owner.mark = mark
-    _write_origin(directory.path, owner)
-
-
-def _mark_of(source: Source) -> str | None:
-    """What a source calls the version of its index; None if it can't say."""
-    if not isinstance(source, VersionedSource):
-        return None
-    try:
-        return source.version(get_index_basename())
-    except StoreError as error:  # What is wrong shows when something is fetched.
-        logger.debug("The version of %s is unknown: %s", _identity(source), error)
-        return None
-
-
-def origin_of(directory: Path) -> Origin | None:
-    """Where the files of a directory come from; None if nobody said so."""
-    return _read_origin(directory)
-
-
-def restore_origin(directory: CacheDirectory, source: Source | None) -> None:
-    """Say again whose files a directory holds, whose state was removed under a run."""
-    if source is not None and _read_origin(directory.path) is None:
-        with _locked(directory.path):
-            origin = Origin(remote=_identity(source), index=directory.digest, mark="")
-            _write_origin(directory.path, origin)
+        raise CacheConflictError(changed(directory, remote))
 
 
 def _load(directory: Path, *, keep_copy: bool = False) -> tuple[Index, CacheDirectory]:
@@ -442,52 +322,6 @@ def _load_copy(path: Path, digest: str, where: str) -> Index | None:
     except (OSError, ValueError):  # ValueError: it is empty.
         return None
     return load_columns(data, digest, where)
-
-
-def _identity(source: Source) -> str:
-    """The address of the source's index, without a password, which belongs in no file."""
-    return public_address(source.url(get_index_basename()))
-
-
-def public_address(url: str) -> str:
-    """A URL without a password, or a path as an absolute one."""
-    parts = urlsplit(url)
-    if not parts.scheme:
-        return os.path.abspath(url)
-    user, at, host = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=user.partition(":")[0] + at + host))
-
-
-def _read_origin(directory: Path) -> Origin | None:
-    """Whose files the directory holds; None if nobody said so."""
-    path = state_path(directory) / "source.json"
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Origin)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, msgspec.MsgspecError) as error:
-        raise CacheError(
-            f"Whose files {directory} holds can't be read from {path}: {error}. Remove that file, "
-            f"if they come from the source that is asked for."
-        ) from error
-
-
-def _write_origin(directory: Path, origin: Origin) -> None:
-    """Say whose files the directory holds. For the holder of the lock."""
-    with state_errors(directory):
-        write_whole(state_path(directory) / "source.json", msgspec.json.encode(origin))
-
-
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    lock = FileLock(state_path(directory) / "index.lock")
-    with state_errors(directory):
-        make_directory(lock.path.parent)
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _is_vacant(directory: Path) -> bool:

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,44 @@ def test_what_the_dead_have_counted_stays_in_one_file(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"fold.lock", "past.cnt"}
 
 
+def test_sums_never_fall_while_processes_come_and_go(tmp_path: Path) -> None:
+    is_over = threading.Event()
+
+    def come_and_go() -> None:
+        while not is_over.is_set():
+            counts = Counts(tmp_path)
+            counts.add(hits=1)
+            counts.close()
+
+    threads = [threading.Thread(target=come_and_go) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    before = 0
+    for _ in range(300):
+        hits = stats(tmp_path).hits
+        assert hits >= before
+        before = hits
+    is_over.set()
+    for thread in threads:
+        thread.join()
+    assert before > 0
+
+
+def test_what_was_added_up_before_a_kill_is_not_added_again(tmp_path: Path) -> None:
+    one = Counts(tmp_path)
+    one.add(hits=3)
+    assert one._file is not None
+    path = one._file.path
+    content = path.read_bytes()
+    one.close()
+    assert not path.exists()
+    path.write_bytes(content)  # As if the process had been killed before it could remove it.
+    assert stats(tmp_path).hits == 3
+    Counts(tmp_path).close()
+    assert stats(tmp_path).hits == 3
+    assert not path.exists()
+
+
 def test_counters_need_no_folder(tmp_path: Path) -> None:
     counts = Counts()
     counts.add(hits=1)
@@ -60,7 +99,7 @@ def test_counters_need_no_folder(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_counts_nothing(tmp_path: Path) -> None:
-    (tmp_path / "1.cnt").write_bytes(b"?" * 99)
+    (tmp_path / "1-a.cnt").write_bytes(b"?" * 99)
     assert not gather(tmp_path).any()
 
 
@@ -85,6 +124,7 @@ def test_what_has_come_since_is_a_difference() -> None:
     since = Stats.of(counts.values()).since(before)
     assert (since.hits, since.retries, since.num_waits) == (1, 4, 1)
     assert since.to_json()["wait_seconds"] == 0.5
+    assert before.since(Stats.of(counts.values())).retries == 0  # Its files were removed.
 
 
 def test_holders_of_locks_are_named(tmp_path: Path) -> None:

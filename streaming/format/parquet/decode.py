@@ -25,10 +25,12 @@ from streaming.storage.stores.local import LocalStore
 
 __all__ = ["PackedFile", "constant", "decode", "dump_schema", "schema_of"]
 
-# Rows that are decoded at once, which then are still in the processor's cache, and what a batch of
+# Bytes that are decoded at once, which then are still in the processor's cache, and what a batch of
 # the Arrow file holds: enough that what is done once a batch costs little, and little enough that
 # a worker can hold one in memory however large a row group is.
-_ROWS = 1024
+_PIECE_BYTES = 1 << 19
+_PIECE_ROWS = 1 << 13
+_PROBE_ROWS = 64
 _BATCH_ROWS = 1 << 18
 _BATCH_BYTES = 8 << 20
 # Bytes of a column that are read at once from a file that is not mapped.
@@ -281,7 +283,12 @@ def _read(
             yield pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
         return
     groups = list(range(*extra["groups"]))
-    yield from file.iter_batches(_ROWS, row_groups=groups, columns=names, use_threads=False)
+    reading: dict[str, Any] = {"row_groups": groups, "columns": names, "use_threads": False}
+    # How large rows are, no footer says: a dictionary has each of its values only once.
+    first = next(file.iter_batches(_PROBE_ROWS, **reading))
+    width = max(first.nbytes // max(first.num_rows, 1), 1)
+    rows = min(max(_PIECE_BYTES // width, 1), _PIECE_ROWS)
+    yield from file.iter_batches(rows, **reading)
 
 
 def _kept(extra: Mapping[str, Any]) -> Any:

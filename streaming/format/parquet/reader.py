@@ -49,6 +49,7 @@ class ParquetReader(ShardReader):
         self._decoders: dict[str, Callable[[bytes], Any]] = {}
         schema, self._batches = self._map()
         self._schema = schema
+        self._num_bytes = self.path.stat().st_size
         self._starts = np.cumsum([0, *(batch.num_rows for batch in self._batches)])
         names = schema.names if columns is None else list(dict.fromkeys(columns))
         self._names = names
@@ -56,6 +57,11 @@ class ParquetReader(ShardReader):
         self._fields = [schema.field(number) for number in self._numbers]
         self._lists = [self._values.make_lists(field) for field in self._fields]
         self._row = row_maker(len(names))
+
+    @property
+    def mean_bytes(self) -> int:
+        """Bytes of a row as it is here, which no footer says."""
+        return self._num_bytes // max(len(self), 1)
 
     @classmethod
     def check_types(

@@ -212,7 +212,23 @@ def test_a_worker_takes_no_more_memory_for_a_large_row_group(
         data = [os.urandom(10_000)] * rows
         writer.write_table(pa.table({"id": range(rows), "data": data}, schema), row_group_size=rows)
     assert pq.ParquetFile(path).num_row_groups == 1
-    said = run_python(_SIZE, path.parent, tmp_path / "cache", timeout=100).stdout
+    check_size(path, tmp_path / "cache", rows, run_python)
+
+
+@pytest.mark.slow
+def test_rows_that_are_larger_than_the_footer_says_take_no_more_memory(
+    tmp_path: Path, run_python: Callable[..., Any]
+) -> None:
+    path = tmp_path / "data" / "a.parquet"
+    path.parent.mkdir()
+    rows = 6000
+    pq.write_table(pa.table({"id": range(rows), "data": ["x" * 100_000] * rows}), path)
+    assert path.stat().st_size < 1_000_000
+    check_size(path, tmp_path / "cache", rows, run_python)
+
+
+def check_size(path: Path, cache: Path, rows: int, run_python: Callable[..., Any]) -> None:
+    said = run_python(_SIZE, path.parent, cache, timeout=100).stdout
     count, most = map(int, said.split())
     assert count == rows
     assert most < 250

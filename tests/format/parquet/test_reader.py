@@ -21,6 +21,7 @@ ROWS = number_table(0, 5000).to_pylist()
 @pytest.fixture
 def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ShardReader:
     """Over an Arrow file of several batches."""
+    monkeypatch.setattr(decoding, "_PIECE_ROWS", 1 << 10)
     monkeypatch.setattr(decoding, "_BATCH_ROWS", 1 << 10)
     pq.write_table(number_table(0, 5000), tmp_path / "a.parquet", row_group_size=700)
     (found,) = open_files(tmp_path / "a.parquet", tmp_path / "cache")
