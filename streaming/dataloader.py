@@ -2,9 +2,10 @@
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,10 @@ logger = logging.getLogger(__name__)
 
 # Up to here an array is sent from a worker with the rest of its batch.
 MAX_SENT_BYTES = 1 << 20
+
+# What torch's collate raises for values that it can't put together.
+_REFUSALS = (TypeError, ValueError, RuntimeError, KeyError)
+_MAX_KINDS = 4  # that an error lists of one column
 
 
 class StreamingDataLoader(DataLoader[Any]):
@@ -121,7 +126,8 @@ class StreamingDataLoader(DataLoader[Any]):
         """Torch's iterator, whose workers say of how many samples each batch is."""
         gives_lists = getattr(self.dataset, "gives_lists", False)
         is_columns = getattr(self.dataset, "batched", False)
-        collate = self.collate_fn
+        own = self.collate_fn
+        collate = _collate if own is default_collate else own
         is_batch = gives_lists or self.batch_sampler is not None
         self.collate_fn = (
             _collate_stacks if is_stacking else _Counting(collate, is_batch, is_columns)
@@ -130,7 +136,7 @@ class StreamingDataLoader(DataLoader[Any]):
         try:
             return super().__iter__()
         finally:
-            self.collate_fn, self._is_stacking = collate, False
+            self.collate_fn, self._is_stacking = own, False
 
     def _count(self, batches: Iterator[Any]) -> Iterator[Any]:
         asks = type(self)._get_batch_size is not StreamingDataLoader._get_batch_size
@@ -217,8 +223,13 @@ class _Counting:
 def _collate_stacks(batch: StackedBatch) -> _Counted:
     """What torch's default collate makes of these samples."""
     if batch.columns is None:
-        return _Counted(batch.size, default_collate(batch.samples))
-    collated = {name: _collate_stack(stack) for name, stack in batch.columns.items()}
+        return _Counted(batch.size, _collate(batch.samples))
+    try:
+        collated = {name: _collate_stack(stack) for name, stack in batch.columns.items()}
+    except _REFUSALS as error:
+        columns = {name: _values(stack) for name, stack in batch.columns.items()}
+        faults = [fault for name, values in columns.items() for fault in _faults(name, values)]
+        _refuse(error, faults)
     return _Counted(batch.size, collated)
 
 
@@ -255,6 +266,80 @@ class _Sent(NamedTuple):
 
 def _receive(data: bytes, dtype: str, shape: tuple[int, ...]) -> Tensor:
     return from_numpy(np.frombuffer(data, dtype).reshape(shape).copy())
+
+
+def _collate(samples: Any) -> Any:
+    """What torch's default collate makes of samples; its error says which column is at fault."""
+    try:
+        return default_collate(samples)
+    except _REFUSALS as error:
+        _refuse(error, list(_faults("", samples)))
+
+
+def _refuse(error: Exception, faults: Sequence[str]) -> NoReturn:
+    """Raise an error of torch's collate again, with what it refused in words if that is known."""
+    if not faults or type(error) not in _REFUSALS:
+        raise error
+    reason = str(error).rstrip(".")
+    raise type(error)(
+        f"Torch's default collate expects numbers, texts or arrays, of one type and shape; found "
+        f"{'; '.join(faults)} (torch: {reason}). Leave such columns out with the dataset's "
+        f"`columns=`, give the loader a `collate_fn`, or fill them in in a `get_item` of yours."
+    ) from error
+
+
+def _faults(name: str, values: Sequence[Any]) -> Iterator[str]:
+    """What torch's collate refuses in the values of a column; "": in samples as a whole."""
+    if not _is_refused(values):
+        return
+    first = values[0]
+    faults: list[str] = []
+    if all(isinstance(value, Mapping) for value in values):
+        for key in first:
+            inner = f"{name}.{key}" if name else str(key)
+            there = [value[key] for value in values if key in value]
+            if len(there) < len(values):
+                missing = len(values) - len(there)
+                faults.append(f"`{inner}` (missing in {missing} of {len(values)} samples)")
+            else:
+                faults += _faults(inner, there)
+    elif all(isinstance(value, list | tuple) and len(value) == len(first) for value in values):
+        for place, members in enumerate(zip(*values, strict=True)):
+            faults += _faults(f"{name}[{place}]", members)
+            if faults:
+                break  # The other places will be like this one.
+    yield from faults or [f"`{name}` ({_kinds(values)})" if name else _kinds(values)]
+
+
+def _is_refused(values: Sequence[Any]) -> bool:
+    try:
+        default_collate(list(values))
+    except _REFUSALS:
+        return True
+    return False
+
+
+def _kinds(values: Sequence[Any]) -> str:
+    """Of what types and shapes some values are, the most frequent ones first."""
+    kinds = Counter(map(_kind, values)).most_common()
+    words = [f"{kind} in {count}" for kind, count in kinds[:_MAX_KINDS]]
+    more = [f"{len(kinds) - _MAX_KINDS} more kinds"] if len(kinds) > _MAX_KINDS else []
+    return f"{', '.join([*words, *more])} of {len(values)} samples"
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "None"
+    if isinstance(value, np.ndarray | Tensor):
+        return f"{value.dtype} array of shape {tuple(value.shape)}"
+    if isinstance(value, list | tuple):
+        return f"{type(value).__name__} of length {len(value)}"
+    cls = type(value)
+    return cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__name__}"
+
+
+def _values(stack: Stack) -> list[Any]:
+    return list(stack.to_array() if isinstance(stack, Pieces) else stack)
 
 
 def _num_samples(batch: Any) -> int:

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import logging
 import os
+import sys
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -319,6 +320,12 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         """
         return self._runtime.get().get(sample_id)
 
+    def __getitem__(self, at: Any) -> Any:
+        """See `Array.__getitem__`."""
+        if type(at) is int and 0 <= at < self.num_samples:  # What `size` is, but one call less.
+            return self.get_item(at)
+        return super().__getitem__(at)
+
     def take_columns(self, sample_ids: Sequence[int] | NDArray[np.int64]) -> dict[str, Column]:
         """Get many samples by columns, in the order asked, without a dict a sample.
 
@@ -549,13 +556,13 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         """Whether files come from far away."""
         return any(part.source is not None for part in self._parts)
 
-    def _look_ahead(self, plan: LookAhead) -> Prefetcher:
-        """What brings the shards of a plan to this process, ahead of time."""
+    def _look_ahead(self, plan: LookAhead, most: int = sys.maxsize) -> Prefetcher:
+        """What brings the shards of a plan to this process, at most so many slots ahead of time."""
         processes = self._parallel_world(detect=True).workers_per_node
         return Prefetcher(
             self._runtime.get().cache,
             plan,
-            predownload=self._ahead,
+            predownload=min(self._ahead, most),
             threads=default_threads(processes, is_remote=self._is_remote),
         )
 
@@ -569,6 +576,8 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
             has_limit = self._config.cache_limit is not None
             return max(told, 2 * MAX_BLOCK, 0 if has_limit else AHEAD_BYTES // self._mean_bytes)
         is_told = told != default_predownload(self.batch_size)
+        if any(part.version is not None for part in self._parts):
+            told = max(told, 2 * MAX_BLOCK)  # A call to read rows of tables costs the same for few.
         if is_told or self._config.cache_limit is not None or not self._is_remote:
             return told
         return max(told, AHEAD_BYTES // self._mean_bytes)
@@ -743,8 +752,11 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
             runtime.close()
 
     def _warn_of_newest(self) -> None:
-        """Ranks that look for the newest version each by itself may find different ones."""
-        if self._world.num_ranks > 1:
+        """Ranks that look for the newest version each by itself may find different ones.
+
+        One of them says so for all.
+        """
+        if self._world.num_ranks > 1 and self._world.rank == 0:
             for stream, version in zip(self.streams, self.versions, strict=True):
                 if version is not None and stream.version is None and not stream.follow:
                     logger.warning(
@@ -912,7 +924,7 @@ def _choose_runtime(cache: str, parts: Sequence[CachePart]) -> type[Runtime]:
         return Runtime
     if cache != "none":
         raise ConfigError(f"`cache` is 'shards', 'file', 'row_group' or 'none', but is {cache!r}.")
-    if any(part.source is None for part in parts):
+    if not all(map(DirectRuntime.can_read, parts)):
         raise ConfigError("`cache` is 'none', but a stream has no `remote` to read from.")
     if any(part.validate_hash for part in parts):
         raise ConfigError("`validate_hash` needs whole shards, which cache='none' does not bring.")

@@ -38,7 +38,7 @@ from streaming.hashing import get_hash
 from streaming.runtime import PerProcess, Runtime, checked_ids
 from streaming.shared.counts import CountsFolder
 from streaming.shared.epoch import RunDirectory
-from streaming.shared.files import fetch_file, make_raw
+from streaming.shared.files import ShardFiles, fetch_file, make_raw
 from streaming.stream import StreamSource
 
 __all__ = ["DirectDataset", "DirectRuntime"]
@@ -63,7 +63,7 @@ class DirectRuntime(Runtime):
     were whole; the least recently used go first. Compressed shards are brought here whole.
 
     Args:
-        parts: The streams, in the order in which their shards are numbered; with sources.
+        parts: The streams, in the order in which their shards are numbered; see `can_read`.
         samples_per_shard: Samples in each shard, shape (num_shards,).
         limit: Bytes that may stay at hand; None: `LIMIT`.
         allow_unsafe_types: Whether columns may be read whose decoding runs code from the data.
@@ -93,6 +93,13 @@ class DirectRuntime(Runtime):
         self._shards: OrderedDict[int, _Shard] = OrderedDict()
         self._run = RunDirectory()
         self._numbers = itertools.count()
+
+    @staticmethod
+    def can_read(part: CachePart) -> bool:
+        """Whether a stream has a source, or files on this node that are decoded where they lie."""
+        if part.source is not None:
+            return True
+        return all(formats.get(info.format).decode is not None for info in part.index.examples())
 
     def get(self, sample_id: int) -> Sample:
         """One sample.
@@ -157,18 +164,22 @@ class DirectRuntime(Runtime):
 
     def _open(self, number: int) -> "_Shard":
         part = int(np.searchsorted(self._firsts, number, side="right")) - 1
-        info = self._parts[part].index.shard(number - int(self._firsts[part]))
-        source = self._parts[part].source
-        if not isinstance(source, StreamSource):
-            raise ConfigError("Shards can't be read directly without a remote to read from.")
+        files = self._parts[part].files(number - int(self._firsts[part]))
+        info, source = files.info, files.source
         name = Path(self._run.path, f"{number}-{next(self._numbers)}")
         columns, unsafe = self._parts[part].columns, self._allows_unsafe
         open_remote = formats.get(info.format).open_remote
-        if open_remote is not None:
-            shard = _Shard(info, source, name)
+        shard: _Shard
+        if source is None and self.can_read(self._parts[part]):
+            shard = _DecodedShard(files, name)
+        elif not isinstance(source, StreamSource):
+            raise ConfigError("Shards can't be read directly without a remote to read from.")
+        elif open_remote is not None:
+            shard = _Shard(info, name)
             shard.reader = open_remote(info, source, columns)
             return shard
-        shard = (_RangedShard if _has_ranges(info) else _WholeShard)(info, source, name)
+        else:
+            shard = (_RangedShard if _has_ranges(info) else _WholeShard)(info, source, name)
         shard.reader = open_reader(info, shard.paths, columns, allow_unsafe_types=unsafe)
         if self._decoders:
             shard.reader.use_decoders(self._decoders)
@@ -274,9 +285,8 @@ class _Shard:
 
     reader: ShardReader
 
-    def __init__(self, info: ShardInfo, source: StreamSource, name: Path) -> None:
+    def __init__(self, info: ShardInfo, name: Path) -> None:
         self.info = info
-        self.source = source
         self.paths = [name.with_name(f"{name.name}.{i}") for i in range(len(info.files))]
         self.num_bytes = 0
 
@@ -297,7 +307,7 @@ class _WholeShard(_Shard):
     """A shard that can only be had whole: it is compressed, or its samples are anywhere in it."""
 
     def __init__(self, info: ShardInfo, source: StreamSource, name: Path) -> None:
-        super().__init__(info, source, name)
+        super().__init__(info, name)
         for (raw, zipped), path in zip(info.files, self.paths, strict=True):
             if zipped is None:
                 source.fetch(raw, path)
@@ -309,6 +319,18 @@ class _WholeShard(_Shard):
             self.num_bytes += path.stat().st_size
 
 
+class _DecodedShard(_Shard):
+    """A shard of a file that lies on this node, decoded from there."""
+
+    def __init__(self, files: ShardFiles, name: Path) -> None:
+        super().__init__(files.info, name)
+        files.check_can_make()
+        whole = [raw.bytes for raw, _ in files.info.files]
+        for packed, path, size in zip(files.zip_paths, self.paths, whole, strict=True):
+            make_raw(files.info, packed, path, size=size)
+            self.num_bytes += path.stat().st_size
+
+
 class _RangedShard(_Shard):
     """A shard of which samples can be read alone, as a table says where each is.
 
@@ -317,7 +339,8 @@ class _RangedShard(_Shard):
     """
 
     def __init__(self, info: ShardInfo, source: StreamSource, name: Path) -> None:
-        super().__init__(info, source, name)
+        super().__init__(info, name)
+        self.source = source
         self._is_here = np.zeros(info.samples, np.bool_)
         self._lock = threading.Lock()
         for (raw, _), path in zip(info.files, self.paths, strict=True):

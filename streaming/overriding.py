@@ -297,7 +297,7 @@ def index_of(readers: Iterable[Any], stream: _Whole) -> tuple[Index, CacheDirect
     data = dump_index([to_json(reader) for reader in readers])
     directory = where.pop() if where else stream.directory
     index = parse_index(data, f"made of what `{type(stream).__name__}.get_shards` gave")
-    return index, CacheDirectory(directory, get_hash("xxh3_128", data))
+    return index, CacheDirectory(directory, get_hash("xxh3_128", data), is_chosen=True)
 
 
 def is_overridden(stream: _Whole, name: str) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -13,8 +13,10 @@ from streaming.cache import CachePart
 from streaming.compression import decompress_file
 from streaming.direct import DirectRuntime
 from streaming.errors import (
+    AccessDeniedError,
     IndexFormatError,
     MissingExtraError,
+    MissingFileError,
     ObjectNotFoundError,
     StoreError,
     UnsafeTypeError,
@@ -23,12 +25,13 @@ from streaming.format import (
     FileInfo,
     Index,
     ShardInfo,
+    check_types,
     formats,
     get_index_basename,
     open_reader,
     parse_index,
 )
-from streaming.format.listing import Place
+from streaming.format.listing import Place, is_data_file
 from streaming.format.tables import TableFormat, TablePlace, TableVersion, VersionLike
 from streaming.runtime import Runtime
 from streaming.shared.plain import PlainData, find_table
@@ -39,7 +42,7 @@ from streaming.stream import Stream
 from streaming.util.importing import lazy
 from streaming.util.retrying import Retry
 
-__all__ = ["Hidden", "Peek", "TablePeek", "columns_of", "state_of"]
+__all__ = ["Hidden", "Peek", "PlainPeek", "TablePeek", "columns_of", "look", "state_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +68,66 @@ def columns_of(info: ShardInfo) -> Mapping[str, str]:
         ) from error
 
 
-class TablePeek:
-    """A view of a version of a table. Close it, or use it in a `with` statement.
+class PlainPeek:
+    """A view of data that came without an index. Close it, or use it in a `with` statement.
 
     What is brought here lies in a temporary directory for as long as it is open.
+
+    Args:
+        url: URL or path of a folder or a file, or a pattern; of a table, its URL or path.
+        format: Name of its format; None: what the endings of the files or the log say.
+        version: Of a table, which version, as for a Stream; None: the newest.
+
+    Attributes:
+        index: The index.
+        version: Of a table, the number of the version; None for other data.
+        columns: Name and type or encoding of each column.
+
+    Raises:
+        ConfigError: There is no such version, or there are files of several formats.
+        MissingFileError, ObjectNotFoundError: There is nothing to read.
+        DataError, StoreError: It can't be read.
+    """
+
+    def __init__(
+        self, url: str, format: str | None = None, version: VersionLike | None = None
+    ) -> None:
+        with ExitStack() as stack:
+            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="streaming-peek-"))
+            stream = Stream(remote=url, local=directory, format=format, version=version)
+            stream.apply_default({})
+            self.index, where = stream.obtain_index()
+            for info in self.index.examples():
+                check_types(info, False, None)
+            self.version = stream.opened_version
+            self._part = CachePart(where, self.index, stream.source(), version=self.version)
+            self._close = stack.pop_all().close
+        first = next(iter(self.index), None)
+        self.columns = {} if first is None else columns_of(first)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._close()
+
+    def samples(self, num_samples: int) -> list[dict[str, Any]]:
+        """The first samples, so many at most."""
+        kind = Runtime if self._part.source is None else DirectRuntime
+        runtime = kind([self._part], self.index.table.samples)
+        try:
+            return runtime.take(np.arange(min(num_samples, self.index.samples)))
+        finally:
+            runtime.close()
+
+
+class TablePeek(PlainPeek):
+    """A view of a version of a table, as `PlainPeek` is one.
 
     Args:
         url: URL or path of the table.
         format: Name of its format; None: what its log says.
         version: Which version, as for a Stream; None: the newest.
-
-    Attributes:
-        index: The index of the version.
-        version: Its number.
-        columns: Name and type of each column.
 
     Raises:
         ConfigError: There is no such version.
@@ -95,40 +144,16 @@ class TablePeek:
             raise ObjectNotFoundError(f"There is no table at {url}.")
         self.table: TableFormat = table
         self._place = TablePlace.at(url)
-        with ExitStack() as stack:
-            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="streaming-peek-"))
-            stream = Stream(remote=url, local=directory, format=found, version=version)
-            stream.apply_default({})
-            self.index, where = stream.obtain_index()
-            self.version = stream.opened_version
-            self._part = CachePart(where, self.index, stream.source(), version=self.version)
-            self._close = stack.pop_all().close
-        first = next(iter(self.index), None)
-        self.columns = {} if first is None else columns_of(first)
+        super().__init__(url, found, version)
 
     @staticmethod
     def find(url: str) -> str | None:
         """Name of the format of the table at a place; None if there is none."""
         return find_table(PlainData(place=Place.parse(url), local=None))
 
-    def __enter__(self) -> "TablePeek":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._close()
-
     def history(self, limit: int) -> list[TableVersion]:
         """The versions of the table, newest first, so many at most."""
         return self.table.history(self._place, limit)
-
-    def samples(self, num_samples: int) -> list[dict[str, Any]]:
-        """The first samples, so many at most."""
-        kind = Runtime if self._part.source is None else DirectRuntime
-        runtime = kind([self._part], self.index.table.samples)
-        try:
-            return runtime.take(np.arange(min(num_samples, self.index.samples)))
-        finally:
-            runtime.close()
 
 
 class Peek:
@@ -225,6 +250,23 @@ class Peek:
         root = self._store.root / self._prefix if isinstance(self._store, LocalStore) else None
         splits = sorted(path.parent.name for path in root.glob(f"*/{index}")) if root else []
         return f"{text} There are splits: {', '.join(splits)}." if splits else text
+
+
+def look(url: str) -> Peek | PlainPeek:
+    """Look at what a Stream would read there: a dataset with an index, or data without one.
+
+    Raises:
+        MissingFileError, ObjectNotFoundError: There is neither.
+        ConfigError, DataError, StoreError: It can't be read; see `Peek` and `PlainPeek`.
+    """
+    try:
+        return Peek(url)
+    except (ObjectNotFoundError, AccessDeniedError) as missing:
+        # Who may not list a bucket is told "denied" for an index that is not there.
+        try:
+            return PlainPeek(url)
+        except (ObjectNotFoundError, AccessDeniedError, MissingFileError) as error:
+            raise (error if is_data_file(url) else missing) from None
 
 
 def state_of(info: ShardInfo, present: Mapping[str, int]) -> str:

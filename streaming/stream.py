@@ -41,6 +41,7 @@ from streaming.schedule import Schedule
 from streaming.shared.plain import (
     PlainData,
     default_directory,
+    describe_lack,
     find_version,
     obtain_plain_index,
 )
@@ -297,10 +298,10 @@ class Stream(StreamSteps):
             return self._obtain_index_of(failure) if found is None else found
         try:
             return obtain_index(self.directory, self.source())
-        except (MissingFileError, ObjectNotFoundError, AccessDeniedError):
-            found, _ = self._try_plain_index(place, version)
+        except (MissingFileError, ObjectNotFoundError, AccessDeniedError) as missing:
+            found, failure = self._try_plain_index(place, version)
             if found is None:
-                raise
+                raise self._explain(missing, failure) from missing.__cause__
             return found
 
     def _obtain_index_of(self, failure: StoreError | None) -> tuple[Index, CacheDirectory]:
@@ -308,9 +309,24 @@ class Stream(StreamSteps):
         try:
             return obtain_index(self.directory, self.source())
         except (MissingFileError, StoreError) as missing:
-            if failure is None:
-                raise
-            raise failure from missing
+            if failure is not None:
+                raise failure from missing
+            raise self._explain(missing, failure) from missing.__cause__
+
+    def _explain(
+        self, missing: MissingFileError | StoreError, failure: StoreError | None
+    ) -> MissingFileError | StoreError:
+        """The error that an index is missing, with why files can't be read without, if known."""
+        kinds = MissingFileError | ObjectNotFoundError | AccessDeniedError
+        can_tell = failure is None and not is_overridden(self, "_download_file")
+        if not can_tell or not isinstance(missing, kinds):
+            return missing
+        about = describe_lack(self._plain_data(self._place(), None))
+        if not about:
+            return missing
+        error = type(missing)(f"{missing} {about}")
+        error.errno = missing.errno
+        return error
 
     def _try_plain_index(
         self, place: Place, version: int | None
@@ -396,10 +412,7 @@ class Stream(StreamSteps):
             index, directory = self.obtain_index(version)
         source = self.source()
         if not index.samples:
-            raise EmptyDatasetError(
-                f"The dataset in {source.root if source else directory.path} holds no samples: its "
-                f"index lists {len(index)} shards, all empty."
-            )
+            raise EmptyDatasetError(self._describe_empty(index))
         columns = None if self.columns is None else tuple(self.columns)
         for info in index.examples():
             self._check_format(info)
@@ -410,6 +423,18 @@ class Stream(StreamSteps):
         check, table_version = self.validate_hash, self._opened_version
         return CachePart(
             directory, index, source, keep_zip, check, steps, columns, limit, table_version
+        )
+
+    def _describe_empty(self, index: Index) -> str:
+        """That there are no samples, by the place that the user knows."""
+        if self._plain_root is None:
+            return (
+                f"The dataset in {self._root} holds no samples: its index lists {len(index)} "
+                "shards, all empty."
+            )
+        said = f" with format_options={self.format_options}" if self.format_options else ""
+        return (
+            f"What is read at {self._place()}{said} holds no samples: there are no records in it."
         )
 
     def _decoded_limit(self, index: Index, directory: CacheDirectory) -> int | None:

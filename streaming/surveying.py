@@ -18,7 +18,7 @@ from streaming.shared.files import target_of_part
 from streaming.shared.holders import Holder
 from streaming.shared.origin import origin_of
 
-__all__ = ["Survey", "find_damaged", "survey"]
+__all__ = ["Survey", "Verifiable", "find_damaged", "survey", "verifiable"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,9 +28,12 @@ class Survey:
     Attributes:
         directory: The directory.
         remote: Where its files come from; None if nobody said so.
-        shards: Shards of the dataset; 0 if its index is not here.
-        present: Those whose raw files are here, by their sizes.
-        raw_bytes: Bytes of raw files.
+        has_index: Whether its index is here. That of data that came without one is not: each run
+            makes it anew.
+        files: Files of data that are here.
+        shards: Shards of the dataset; 0 without an index.
+        present: Those whose raw files are here, by their sizes; 0 without an index.
+        raw_bytes: Bytes of raw files; without an index, of all files.
         zip_bytes: Bytes of compressed files.
         wrong_size: Names of files that have other sizes than the index says.
         parts: Names of files that are on their way, or that a killed process has left.
@@ -40,6 +43,8 @@ class Survey:
 
     directory: Path
     remote: str | None
+    has_index: bool
+    files: int
     shards: int
     present: int
     raw_bytes: int
@@ -51,13 +56,31 @@ class Survey:
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
-        names = ("remote", "shards", "present", "raw_bytes", "zip_bytes", "wrong_size", "parts")
+        names = (
+            *("remote", "has_index", "files", "shards", "present"),
+            *("raw_bytes", "zip_bytes", "wrong_size", "parts"),
+        )
         return {
             "directory": str(self.directory),
             **{name: getattr(self, name) for name in names},
             "users": [user.to_json() for user in self.users],
             **self.stats.to_json(),
         }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verifiable:
+    """How many files of a cache directory can be compared with an index, and by what.
+
+    Attributes:
+        digests: Files of which the index has a digest.
+        sizes: Files of which it has the size alone.
+        nothing: Files of which there is no index.
+    """
+
+    digests: int
+    sizes: int
+    nothing: int
 
 
 def survey(directory: Path) -> list[Survey]:
@@ -100,6 +123,26 @@ def find_damaged(directory: Path, algo: str | None = None) -> Iterator[tuple[Pat
                 yield path, f"has {name} {found}, not {file.hashes[name]}"
 
 
+def verifiable(directory: Path, algo: str | None = None) -> Verifiable:
+    """Count the files of which `find_damaged` can tell whether they are whole.
+
+    Args:
+        directory: The directory.
+        algo: As for `find_damaged`.
+    """
+    index, here = _index(directory), set(_data_sizes(directory))
+    if index is None:
+        return Verifiable(digests=0, sizes=0, nothing=len(here))
+    hashes = {
+        file.basename: file.hashes
+        for info in index
+        for file in itertools.chain.from_iterable(info.files)
+        if file is not None and file.basename in here
+    }
+    digests = sum(algo in one if algo else bool(one) for one in hashes.values())
+    return Verifiable(digests=digests, sizes=len(hashes) - digests, nothing=0)
+
+
 def _survey_one(directory: Path) -> Survey:
     origin = origin_of(directory)
     index = _index(directory)
@@ -108,12 +151,16 @@ def _survey_one(directory: Path) -> Survey:
     zip = _found(index, sizes, "zip")
     parts = [name for name in sizes if target_of_part(name, any_node=True) is not None]
     present = 0 if index is None else int(np.sum(raw[0] == index.table.raw_bytes))
+    data = _data_sizes(directory)
     return Survey(
         directory=directory,
-        remote=None if origin is None else origin.remote,
+        # An address is followed by the names of files there, if some were chosen.
+        remote=None if origin is None else origin.remote.removesuffix(": "),
+        has_index=index is not None,
+        files=len(data),
         shards=0 if index is None else len(index),
         present=present,
-        raw_bytes=int(raw[0].sum()),
+        raw_bytes=sum(data.values()) if index is None else int(raw[0].sum()),
         zip_bytes=int(zip[0].sum()),
         wrong_size=(*raw[1], *zip[1]),
         parts=tuple(sorted(parts)),
@@ -153,6 +200,15 @@ def _sizes(directory: Path, prefix: str = "") -> Iterator[tuple[str, int]]:
                 yield name, entry.stat().st_size
             elif entry.is_dir() and not _is_cache(directory / name) and entry.name != ".streaming":
                 yield from _sizes(directory, f"{name}/")
+
+
+def _data_sizes(directory: Path) -> dict[str, int]:
+    """Those files that are neither the index nor on their way."""
+    return {
+        name: size
+        for name, size in _sizes(directory)
+        if name != get_index_basename() and target_of_part(name, any_node=True) is None
+    }
 
 
 def _folders(directory: Path) -> list[Path]:

@@ -46,7 +46,8 @@ LAYERS = {
     """,
     6: "streaming.dataflow.*",
     7: """
-        streaming.cli.* streaming.converters.* streaming.demo streaming.explain.*
+        streaming.__main__ streaming.cli.* streaming.converters.* streaming.demo
+        streaming.explain.*
         streaming.peek streaming.surveying streaming.metrics streaming.vision
         streaming.example streaming.multimodal streaming.text streaming.trainers.*
         streaming.util.merging streaming.util.shared streaming.base.*

@@ -1,4 +1,3 @@
-import dataclasses
 import json
 import os
 import pickle
@@ -477,21 +476,6 @@ def test_a_cache_that_is_whole_has_nothing_to_prepare(
     assert not cache.is_inert()
     assert cache.absent(range(4)) == []
     assert cache.is_inert()
-
-
-def test_a_compressed_file_that_a_killed_process_left_beside_the_raw_one_goes(
-    tmp_path: Path, open_cache: OpenCache
-) -> None:
-    remote = write_dataset(tmp_path / "remote", compression="zstd")
-    part = open_part(tmp_path / "local", FolderSource(remote), keep_zip=True)
-    cache = open_cache(part)
-    cache.prepare(0)
-    cache.close()
-    part = dataclasses.replace(part, keep_zip=False)
-    cache = open_cache(part)
-    cache.prepare(1)
-    assert sorted(listing(tmp_path / "local")) == ["index.json", *raw_names(2)]
-    assert cache.usage() == 2 * part.index.shard(0).raw_bytes
 
 
 def raw_names(count: int) -> list[str]:

@@ -1,5 +1,7 @@
 """What the documentation shows works."""
 
+import ast
+import builtins
 import re
 from pathlib import Path
 
@@ -37,3 +39,25 @@ def test_the_readme_names_the_make_targets_that_there_are() -> None:
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     assert [link for link in LINK.findall(text) if not (page.parent / link).exists()] == []
+
+
+GUIDES = sorted(ROOT.glob("docs/*.md"))
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
+def test_python_blocks_of_the_guides_can_be_pasted(page: Path) -> None:
+    for language, code in FENCE.findall(page.read_text(encoding="utf-8")):
+        if language == "python":
+            compile(code, page.name, "exec")
+
+
+@pytest.mark.parametrize("name", ["formats", "parquet", "tables", "text"])
+def test_the_first_python_block_of_a_page_on_data_needs_no_other(name: str) -> None:
+    text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    code = next(code for language, code in FENCE.findall(text) if language == "python")
+    nodes = list(ast.walk(ast.parse(code)))
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    known = {node.id for node in names if isinstance(node.ctx, ast.Store)} | {*dir(builtins)}
+    known |= {node.name for node in nodes if isinstance(node, ast.ClassDef | ast.alias)}
+    known |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    assert {node.id for node in names} <= known

@@ -58,8 +58,8 @@ def test_epochs_from_files_are_those_from_memory(root: Path, algo: str) -> None:
         assert values(filed) == values(plain)
     assert {path.suffix for path in (root / ".streaming" / "orders").iterdir()} >= {".ids"}
     filed._orders.get().close(LIMIT)
-    # This epoch's and the next, prepared.
-    assert len(list((root / ".streaming" / "orders").glob("*.ids"))) <= 2
+    # This epoch's and the next, prepared; perhaps one that looking ahead has not let go of yet.
+    assert len(list((root / ".streaming" / "orders").glob("*.ids"))) <= 3
 
 
 @pytest.mark.parametrize("how", ["fork", "spawn"])

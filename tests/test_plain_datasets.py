@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import shutil
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
@@ -22,6 +23,7 @@ from streaming import (
 )
 from streaming.direct import DirectDataset
 from streaming.errors import (
+    CacheError,
     ConfigError,
     EmptyDatasetError,
     MissingFileError,
@@ -339,10 +341,26 @@ def test_a_folder_without_data_lacks_an_index(tmp_path: Path) -> None:
         StreamingDataset(remote=str(tmp_path), local=str(tmp_path / "cache"))
 
 
+@pytest.mark.parametrize("way", ["local", "remote"])
+def test_a_missing_index_is_explained_by_what_there_is(way: str, tmp_path: Path) -> None:
+    def message(folder: str, **arguments: Any) -> str:
+        with pytest.raises(FileNotFoundError, match=r"index\.json") as caught:
+            StreamingDataset(**{way: str(tmp_path / folder), **arguments})
+        return str(caught.value)
+
+    assert f"no folder or file {tmp_path / 'gone'}." in message("gone")
+    write(tmp_path / "data" / "README.md", b"")
+    known = "has an ending that is read without an index: "
+    assert f"{known}.jsonl, .ndjson, .csv, .tsv, .parquet" in message("data")
+    assert message("data", format="parquet").endswith(f"{known}.parquet, .pq, .parq.")
+    write(tmp_path / "data" / "train" / "index.json", b"{}")
+    assert "have an index: choose one, as by `split`" in message("data")
+
+
 def test_files_without_samples_are_an_empty_dataset(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", b"\n\n")
     write(tmp_path / "b.jsonl.gz", b"")
-    with pytest.raises(EmptyDatasetError, match="holds no samples"):
+    with pytest.raises(EmptyDatasetError, match=f"{tmp_path} holds no samples"):
         StreamingDataset(local=str(tmp_path))
 
 
@@ -451,3 +469,13 @@ def test_an_index_that_comes_later_is_used(folder: Path, tmp_path: Path) -> None
     write_index(folder)
     assert list(make(folder, tmp_path / "cache")) == ROWS
     assert list(make(folder, None)) == ROWS
+
+
+def test_a_cache_that_is_removed_under_a_run_is_told_with_a_way_out(
+    folder: Path, tmp_path: Path
+) -> None:
+    dataset = make(folder, tmp_path / "cache")
+    shutil.rmtree(tmp_path / "cache")
+    with pytest.raises(CacheError, match="start again"):
+        list(dataset)
+    assert list(make(folder, tmp_path / "cache")) == ROWS

@@ -1,14 +1,15 @@
 """A loader that does all by itself collates columns: the same batches as from single samples."""
 
 from collections.abc import Iterator
-from datetime import date
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import default_collate
+from torch.utils.data import Dataset, default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from streaming import (
@@ -199,6 +200,87 @@ def test_what_torch_can_not_collate_is_its_error(tmp_path: Path) -> None:
         writer.write({"d": date(2020, 1, 1)})
     with pytest.raises(TypeError, match="default_collate"):
         list(load(tmp_path))
+
+
+ROWS: dict[str, list[Any]] = {
+    "fine": [1, 2, 3, 4],
+    "hole": [1, None, 3, None],
+    "ragged": [[1], [1, 2], [1], [1]],
+    "when": [datetime(2020, 1, day) for day in range(1, 5)],
+    "price": [Decimal(i) for i in range(4)],
+    "nested": [{"a": i, "b": [i, None]} for i in range(4)],
+}
+FAULTS = {
+    "hole": (r"`hole` \((int in 2, None in 2|None in 2, int in 2) of 4 samples\)", RuntimeError),
+    "ragged": (r"`ragged` \(list of length 1 in 3, list of length 2 in 1 of 4", RuntimeError),
+    "when": (r"`when` \(datetime\.datetime in 4 of 4", TypeError),
+    "price": (r"`price` \(decimal\.Decimal in 4 of 4", TypeError),
+    "nested": (r"`nested\.b\[1\]` \(None in 4 of 4", TypeError),
+}
+
+
+class Rows(Dataset[Any]):
+    """Samples of some of the columns above."""
+
+    def __init__(self, *columns: str) -> None:
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        return {name: ROWS[name][i] for name in self.columns}
+
+
+@pytest.mark.parametrize("column", FAULTS)
+def test_an_error_of_torchs_collate_names_column_value_and_remedy(column: str) -> None:
+    fault, kind = FAULTS[column]
+    loader = StreamingDataLoader(Rows("fine", column), batch_size=4)
+    with pytest.raises(kind, match=fault) as caught:
+        next(iter(loader))
+    assert type(caught.value.__cause__) is kind
+    for remedy in ("`columns=`", "`collate_fn`", "`get_item`"):
+        assert remedy in str(caught.value)
+    assert "fine" not in str(caught.value)
+
+
+def test_an_error_of_torchs_collate_names_all_columns_at_fault() -> None:
+    loader = StreamingDataLoader(Rows("when", "fine", "ragged"), batch_size=4)
+    with pytest.raises(TypeError, match=r"`when` \(.*\); `ragged` \("):
+        next(iter(loader))
+
+
+def test_a_column_that_some_samples_lack_is_named() -> None:
+    class Lacking(Rows):
+        def __getitem__(self, i: int) -> dict[str, Any]:
+            return {"fine": i} if i == 2 else {"fine": i, "extra": i}
+
+    with pytest.raises(KeyError, match=r"`extra` \(missing in 1 of 4 samples\)"):
+        next(iter(StreamingDataLoader(Lacking(), batch_size=4)))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("is_stacked", [True, False])
+def test_a_streamed_column_that_torch_refuses_is_named(
+    workers: int, is_stacked: bool, tmp_path: Path
+) -> None:
+    columns = {"n": "int", "d": "date", "free": "ndarray:float32"}
+    with MDSWriter(columns=columns, out=str(tmp_path)) as writer:
+        for i in range(8):
+            array = np.zeros(1 + i % 2, np.float32)
+            writer.write({"n": i, "d": date(2020, 1, 1), "free": array})
+    dataset = make(tmp_path) if is_stacked else Seeing(local=str(tmp_path), batch_size=8)
+    assert dataset.can_stack == is_stacked
+    found = r"`d` \(datetime.date in 8 of 8 samples\); `free` \(float32 array of shape \([12],\) in"
+    with pytest.raises(TypeError, match=found):
+        list(load(dataset, num_workers=workers))
+
+
+class Seeing(StreamingDataset):
+    """Sees each sample."""
+
+    def get_item(self, sample_id: int, retry: int = 7) -> Any:
+        return super().get_item(sample_id)
 
 
 def pieces(numbers: list[int], dtype: str = "<i4") -> Pieces:

@@ -140,3 +140,12 @@ def test_prometheus_is_told(remote: Path, tmp_path: Path) -> None:
     assert value("wait_seconds_count") == dataset.stats().num_waits
     assert value("wait_seconds_bucket", le="+Inf") == dataset.stats().num_waits
     assert value("lock_holders") == 0
+
+
+def test_statistics_are_shown_in_short(remote: Path, tmp_path: Path) -> None:
+    dataset = open_dataset(remote, tmp_path)
+    list(dataset)
+    shown = repr(dataset.stats())
+    assert f"misses={SHARDS}, " in shown
+    assert "wait_p99=" in shown
+    assert len(shown) < 300

@@ -4,6 +4,7 @@ import json
 import logging
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from streaming import MDSWriter, Stream, StreamingDataLoader, StreamingDataset
-from streaming.errors import ConfigError, StateError
+from streaming.errors import CacheError, ConfigError, EmptyDatasetError, StateError
 from streaming.world import World
 from tests.common.tables import (
     lance,
@@ -263,6 +264,8 @@ def test_ranks_that_might_not_agree_are_warned(
     version = open_table(table, world=world).versions[0]
     assert f"as in version={version}." in caplog.text
     caplog.clear()
+    open_table(table, world=World(ranks_per_node=2, worker=1))
+    assert not caplog.text  # The first rank says it for all.
     open_table(table, world=world, version=version)
     assert not caplog.text
 
@@ -397,3 +400,37 @@ def test_spawned_children_get_versions_not_handles(kind: str, table: Path) -> No
 def _versions(dataset: StreamingDataset) -> list[int | None]:
     assert dataset[0]
     return dataset.versions
+
+
+def test_without_cache_a_local_table_is_read_where_it_lies(kind: str, table: Path) -> None:
+    dataset = open_table(table, local=None, remote=str(table), cache="none")
+    assert sorted(row["id"] for row in dataset[:]) == expected_ids(kind, table)
+
+
+def test_a_filter_that_nothing_passes_is_named_with_the_place(
+    tables: Callable[[str], Path],
+) -> None:
+    path = tables("lance")
+    with pytest.raises(
+        EmptyDatasetError, match=r"'filter': 'id < -1'.* holds no samples"
+    ) as caught:
+        StreamingDataset(remote=str(path), format_options={"filter": "id < -1"})
+    assert str(path) in str(caught.value)
+
+
+def test_a_cache_that_is_removed_under_a_run_is_made_anew_or_told(
+    kind: str, table: Path, tmp_path: Path
+) -> None:
+    expected = ids(load(open_table(table)))
+
+    def read() -> list[int]:
+        places = {"remote": str(table), "local": str(tmp_path / "cache")}
+        dataset = open_table(table, **places, predownload=BATCH)
+        shutil.rmtree(tmp_path / "cache")
+        return [int(sample["id"]) for sample in dataset]
+
+    if kind == "lance":  # Its manifest comes with the index only.
+        with pytest.raises(CacheError, match="start again"):
+            read()
+    else:
+        assert read() == expected

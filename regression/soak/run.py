@@ -143,6 +143,7 @@ class Soak:
     def run_rank(self, rank: Rank) -> None:
         """What a rank does, in its process."""
         os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell may have it ignored.
         if rank.job == 1:
             os.umask(0o077)
         report = open(self.report(rank), "a", buffering=1)  # noqa: SIM115 The process ends with it.

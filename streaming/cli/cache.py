@@ -3,14 +3,14 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
 from streaming.cli._console import plain, say, show, size_text
 from streaming.shared.holders import Holder
-from streaming.surveying import Survey, find_damaged, survey
+from streaming.surveying import Survey, find_damaged, survey, verifiable
 
 __all__ = ["cache"]
 
@@ -25,23 +25,35 @@ def cache(
     """Show what a cache directory holds, who uses it, and what they have done.
 
     Takes no lock and changes nothing, so it may be called beside any number of running jobs. With
-    --verify, exits with 1 if a file is damaged.
+    --verify, exits with 1 if a file is damaged, and with 2 if there are files and none of them can
+    be compared: data that came without an index have no digests.
     """
     found = survey(directory)
     damaged = [damage for one in found for damage in find_damaged(one.directory)] if verify else []
+    able = [verifiable(one.directory) for one in found] if verify else []
+    digests, sizes = sum(one.digests for one in able), sum(one.sizes for one in able)
+    nothing = sum(one.nothing for one in able)
     if as_json:
         entries = [one.to_json() for one in found]
-        report = {"caches": entries, "damaged": [str(path) for path, _ in damaged]}
+        report: dict[str, Any] = {"caches": entries, "damaged": [str(path) for path, _ in damaged]}
+        if verify:
+            report["verified"] = {"digests": digests, "sizes": sizes, "nothing": nothing}
         print(json.dumps(report, indent=2))
     else:
         for one in found:
             _show(one)
         for path, reason in damaged:
             say(f"damaged: {path} {reason}")
-        if verify and not damaged:
-            say("No file is damaged, as far as the index has digests.")
+        if verify:
+            if not damaged and digests + sizes:
+                say("No file is damaged, as far as the index tells.")
+            say(f"Compared: {digests} files by digest, {sizes} by size alone.")
+            if nothing:
+                say(f"Not compared: {nothing} files, of which no index here has a digest or size.")
     if damaged:
         raise typer.Exit(1)
+    if nothing and not digests + sizes:
+        raise typer.Exit(2)
 
 
 def _show(found: Survey) -> None:
@@ -49,7 +61,11 @@ def _show(found: Survey) -> None:
     table = Table(title=plain(str(found.directory)), title_justify="left", show_header=False)
     rows = {
         "from": found.remote or "unknown",
-        "shards here": f"{found.present} of {found.shards}",
+        **(
+            {"shards here": f"{found.present} of {found.shards}"}
+            if found.has_index
+            else {"files here": f"{found.files}; no index says of how many"}
+        ),
         "size": _sizes(found),
         "hits, misses": f"{stats.hits}, {stats.misses}",
         "fetched": f"{size_text(stats.fetched_bytes)} with {stats.retries} retries",

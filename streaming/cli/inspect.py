@@ -10,7 +10,7 @@ from rich.text import Text
 
 from streaming.cli._console import plain, say, show, size_text
 from streaming.format import Index, ShardInfo
-from streaming.peek import Hidden, Peek, TablePeek, columns_of, state_of
+from streaming.peek import Hidden, PlainPeek, TablePeek, columns_of, look, state_of
 
 __all__ = ["inspect"]
 
@@ -18,7 +18,7 @@ WIDTH = 72  # characters of a value that are shown
 
 
 def inspect(
-    path: Annotated[str, typer.Argument(help="Directory or URL that holds the index.")],
+    path: Annotated[str, typer.Argument(help="Directory, file or pattern, also as a URL.")],
     samples: Annotated[int, typer.Option(min=0, help="How many samples to show.")] = 3,
     shards: Annotated[int, typer.Option(min=0, help="How many shards to list.")] = 10,
     version: Annotated[
@@ -36,7 +36,10 @@ def inspect(
     if version is not None or TablePeek.find(path) is not None:
         _inspect_table(path, version, samples, shards, history)
         return
-    with Peek(path) as peek:
+    with look(path) as peek:
+        if isinstance(peek, PlainPeek):
+            _inspect_plain(path, peek, samples, shards)
+            return
         present = peek.present()
         _show_summary(path, peek.index, present)
         for info in peek.index.examples():
@@ -53,19 +56,29 @@ def inspect(
 
 def _inspect_table(path: str, version: str | None, samples: int, shards: int, history: int) -> None:
     with TablePeek(path, version=version) as peek:
-        index = peek.index
-        size = index.table.zip_bytes.sum() or index.table.raw_bytes.sum()
-        say(
-            f"{path}: {peek.table.name}, version {peek.version}: {index.samples} samples in "
-            f"{len(index)} shards, {size_text(int(size))}"
-        )
+        _show_total(path, f"{peek.table.name}, version {peek.version}", peek.index)
         if history:
             _show_history(peek, history)
-        _show_types(peek.columns)
-        if shards:
-            _show_files(index, shards)
-        for number, sample in enumerate(peek.samples(samples)):
-            _show_sample(number, sample)
+        _show_content(peek, samples, shards)
+
+
+def _inspect_plain(path: str, peek: PlainPeek, samples: int, shards: int) -> None:
+    kinds = sorted({info.format for info in peek.index.examples()})
+    _show_total(path, f"{', '.join(kinds)} without an index", peek.index)
+    _show_content(peek, samples, shards)
+
+
+def _show_total(path: str, what: str, index: Index) -> None:
+    size = index.table.zip_bytes.sum() or index.table.raw_bytes.sum()
+    say(f"{path}: {what}: {index.samples} samples in {len(index)} shards, {size_text(int(size))}")
+
+
+def _show_content(peek: PlainPeek, samples: int, shards: int) -> None:
+    _show_types(peek.columns)
+    if shards:
+        _show_files(peek.index, shards)
+    for number, sample in enumerate(peek.samples(samples)):
+        _show_sample(number, sample)
 
 
 def _show_history(peek: TablePeek, count: int) -> None:
@@ -133,7 +146,7 @@ def _show_shards(index: Index, present: Mapping[str, int], count: int) -> None:
 
 
 def _show_files(index: Index, count: int) -> None:
-    """The shards of a table, by the files that they lie in."""
+    """The shards of data without an index, by the files that they lie in."""
     table = Table()
     for title in ("file", "samples", "bytes"):
         table.add_column(title, justify="left" if title == "file" else "right")

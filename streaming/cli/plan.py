@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from contextlib import ExitStack
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +10,7 @@ from rich.table import Table
 from streaming.cli._console import plain, say, show, size_text
 from streaming.errors import ConfigError
 from streaming.explain import Network, Question, WholeEpoch, explain
-from streaming.peek import Peek
+from streaming.peek import look
 from streaming.plan import OrderSpec, Position
 from streaming.sampling import Share, Weight, weigh
 from streaming.schedule import Schedule
@@ -33,7 +32,7 @@ _LISTED = 64  # samples of a batch, or places of a sample, that are shown
 
 def plan(
     datasets: Annotated[
-        list[str], typer.Argument(help="Directories or URLs that hold an index, one a stream.")
+        list[str], typer.Argument(help="Directories, tables or patterns, one a stream.")
     ],
     nodes: Annotated[int, typer.Option(min=1, help="Nodes.")] = 1,
     ranks: Annotated[int, typer.Option(min=1, help="Ranks of each node.")] = 1,
@@ -93,7 +92,8 @@ def plan(
 ) -> None:
     """Show what an epoch will be: samples, batches, downloads, and how well it is shuffled.
 
-    Only indexes are read. Ranks that see the same samples count as one.
+    Only indexes are read; for data that came without one, it is made first, and not kept. Ranks
+    that see the same samples count as one.
     """
     table = _read(datasets)
     weights = _weights(
@@ -156,9 +156,11 @@ def _answer(
 
 
 def _read(datasets: Sequence[str]) -> ShardTable:
-    with ExitStack() as stack:
-        peeks = [stack.enter_context(Peek(dataset)) for dataset in datasets]
-        return ShardTable.concatenate([peek.index.table for peek in peeks])
+    tables = []
+    for dataset in datasets:
+        with look(dataset) as peek:
+            tables.append(peek.index.table)
+    return ShardTable.concatenate(tables)
 
 
 def _weights(

@@ -1,9 +1,10 @@
 """Indexes beside data that came without: made once, then found by whoever reads the data."""
 
+import fcntl
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,15 @@ from streaming.format.index import (
 from streaming.format.indexing import IndexRequest, in_threads, local_path
 from streaming.format.listing import Place, choose_format, list_files
 from streaming.format.registry import Format, formats
+from streaming.format.tables import find_marker
 from streaming.storage import Store, join_key, open_store
 from streaming.storage.store import find, part_path
 from streaming.storage.upload import publish
 from streaming.util.retrying import Retry
 
-__all__ = ["Report", "write_index"]
+__all__ = ["SCRATCH_PREFIX", "Report", "write_index"]
+
+SCRATCH_PREFIX = "streaming-index-"  # of temporary directories
 
 _THREADS = 8  # that write meta files, which are many and small
 
@@ -79,7 +83,18 @@ def write_index(
     """
     where = Place.parse(place)
     listing = list_files(where, storage_options)
+    found = find_marker(listing.root, storage_options)
+    table = None if found is None else formats.get(found).table
+    if table is not None:
+        raise ConfigError(
+            f"{listing.root} is a {table.name}, which has its own log and needs no index."
+        )
     chosen = choose_format(listing, format)
+    if chosen is None and listing.has_index:
+        raise ConfigError(
+            f"{where} holds a dataset that has an index already, {get_index_basename()}, and needs "
+            "no other."
+        )
     if chosen is None:
         raise ConfigError(f"There is nothing at {where} that is read without an index.")
     name, files = chosen
@@ -92,12 +107,12 @@ def write_index(
     try:
         if not overwrite and about.dump_index is None:
             _check_vacant(store, prefix, listing.root, get_index_basename())
-        with tempfile.TemporaryDirectory(prefix="streaming-index-") as scratch:
+        with _scratch() as scratch:
             request = IndexRequest(
                 where=listing.root,
                 files=files,
                 format=name,
-                kept=Path(scratch),
+                kept=scratch,
                 in_place=local_path(store, prefix),
                 columns=columns,
                 options=options or {},
@@ -109,13 +124,24 @@ def write_index(
             if not index.samples:
                 raise EmptyDatasetError(f"The files at {where} hold no samples.")
             if dumped is not None:
-                found = _publish_dumped(*dumped, store, prefix, listing.root, out, overwrite)
+                there = _publish_dumped(*dumped, store, prefix, listing.root, out, overwrite)
                 size = sum(file.size for file in files)
-                return Report(found, name, len(files), index.samples, size)
-            size = _Publication(store, prefix, Path(scratch), request.in_place, about).write(index)
+                return Report(there, name, len(files), index.samples, size)
+            size = _Publication(store, prefix, scratch, request.in_place, about).write(index)
     finally:
         store.close()
     return Report(listing.root, index.shard(0).format, len(index), index.samples, size)
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """A temporary directory with a lock, by which `clean` tells whether its owner is dead."""
+    with tempfile.TemporaryDirectory(prefix=SCRATCH_PREFIX) as name:
+        making = Path(name, "making")
+        with making.open("wb") as lease:
+            fcntl.flock(lease, fcntl.LOCK_SH)
+            making.rename(making.with_name("lease"))  # It is never seen without the lock.
+            yield Path(name)
 
 
 def _check_vacant(store: Store, prefix: str, root: str, name: str) -> None:
@@ -148,8 +174,8 @@ def _publish_dumped(
             stack.callback(store.close)
         if not overwrite:
             _check_vacant(store, prefix, root, name)
-        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="streaming-index-"))
-        path = Path(scratch, "index")
+        scratch = stack.enter_context(_scratch())
+        path = scratch / "index"
         path.write_bytes(content)
         publish(store, path, join_key(prefix, name), retry=Retry())
     return root if out is None else os.fspath(out)

@@ -1,5 +1,6 @@
 """The reading seam: random access to the samples of one whole, raw, local shard."""
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streaming.array import Array
-from streaming.errors import ConfigError
+from streaming.errors import CacheError, ConfigError
 from streaming.format.column import Column, Pieces, Stack
 from streaming.format.index import ShardInfo
 
 if TYPE_CHECKING:
     from streaming.format.lazy import Reader
 
-__all__ = ["Column", "Remote", "Sample", "Selection", "ShardReader"]
+__all__ = ["Column", "Remote", "Sample", "Selection", "ShardReader", "lost_index"]
 
 Sample = dict[str, Any]
 
@@ -40,6 +41,16 @@ class Selection(Protocol):
 
 
 _BLOCK = 256  # samples that iteration decodes at once
+
+
+def lost_index(path: str | os.PathLike[str]) -> CacheError:
+    """The error for a file that was made with the index, and is gone while shards are read."""
+    return CacheError(
+        f"{os.fspath(path)} is gone, which was made when the data were indexed. Something has "
+        "removed or moved the cache under this run, and only a new dataset makes it anew: start "
+        "again, from the last checkpoint if there is one, and leave a cache alone while it is "
+        "used. `streaming cache DIR` names the users of one."
+    )
 
 
 class Remote(Protocol):

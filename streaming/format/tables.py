@@ -17,7 +17,8 @@ from streaming.errors import (
     StreamingError,
     TransientStoreError,
 )
-from streaming.storage import StoreOptions, open_store
+from streaming.format.registry import formats
+from streaming.storage import StoreOptions, join_key, open_store
 from streaming.storage.guard import helper, note_inherited
 from streaming.storage.stores.local import LocalStore
 
@@ -28,6 +29,7 @@ __all__ = [
     "TableVersion",
     "VersionLike",
     "call_safely",
+    "find_marker",
     "kind_of_failure",
     "parse_version",
 ]
@@ -137,6 +139,28 @@ class TableFormat:
     keys: Callable[[int], tuple[str, ...]]
     resolve: Callable[[TablePlace, VersionLike | None], int]
     history: Callable[[TablePlace, int], list[TableVersion]]
+
+
+def find_marker(where: str, options: Mapping[str, Any] | None = None) -> str | None:
+    """Name of the format of the table that is at a place; None if none is, or it can't be listed.
+
+    Args:
+        where: URL or path of a folder.
+        options: How to reach it; see `StoreOptions`.
+    """
+    try:
+        store, prefix = open_store(where, options)
+        try:
+            for name in formats:
+                table = formats.get(name).table
+                marker = None if table is None else f"{join_key(prefix, table.marker)}/"
+                if marker is not None and next(iter(store.list(marker)), None) is not None:
+                    return name
+        finally:
+            store.close()
+    except StoreError:
+        return None  # If it has to be listed, that will be the news.
+    return None
 
 
 def call_safely(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -388,7 +388,9 @@ class Writer:
             keep = self._failure is not None or isinstance(error, StoreError)
             self._stop(error)
             logger.warning("No index was written to %s: %r", self.remote or self.local, error)
-            if self._is_temporary and not keep:
+            if self._is_temporary and keep:
+                logger.warning("What was not uploaded stays in %s; remove it.", self.local)
+            elif self._is_temporary:
                 shutil.rmtree(self.local, ignore_errors=True)
 
     def _open_out(self, out: Out) -> tuple[bool, Path, str | None]:

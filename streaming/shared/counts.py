@@ -82,6 +82,11 @@ class Stats:
         waits = tuple(values[len(_COUNTERS) :].tolist())
         return cls(**counters, wait_seconds=wait_us / 1e6, waits=waits, holders=holders)
 
+    def __repr__(self) -> str:
+        """What `to_json` has, which leaves out the many ranges of `waits`."""
+        values = (f"{name}={value!r}" for name, value in self.to_json().items())
+        return f"Stats({', '.join(values)})"
+
     @property
     def num_waits(self) -> int:
         """How often readers stood still."""

@@ -66,10 +66,12 @@ class CacheDirectory:
     Attributes:
         path: Where it is.
         digest: Digest of its index.
+        is_chosen: Whether that has been made of some shards of the index that is there.
     """
 
     path: Path
     digest: str
+    is_chosen: bool = False
 
 
 class DirectoryState:
@@ -167,10 +169,6 @@ class DirectoryState:
         own: NDArray[np.int64] = self._raw * (self._flags & _RAW_OURS != 0)
         own += self._zip * (self._flags & _ZIP_OURS != 0)
         return own
-
-    def spare_zips(self) -> NDArray[np.int64]:
-        """Shards of which both the raw and the compressed files are here, the latter fetched."""
-        return np.flatnonzero((self._raw > 0) & (self._zip > 0) & (self._flags & _ZIP_OURS != 0))
 
     # For the holder of the shard's lock.
 

@@ -250,18 +250,20 @@ class RunDirectory:
         raise TypeError("A run directory belongs to one process. Pass its path on.")
 
 
-def sweep_runs(*, is_dry: bool = False) -> list[Path]:
+def sweep_runs(prefix: str | None = None, *, is_dry: bool = False) -> list[Path]:
     """Remove the run directories of this user's dead processes.
 
     Args:
+        prefix: Look for temporary directories of this prefix instead, whose owners hold a lock on
+            a file "lease" in them as well.
         is_dry: Only find them.
 
     Returns:
         Those that were removed, or would be.
     """
-    removed = []
+    prefix, removed = prefix or _prefix(), []
     with os.scandir(tempfile.gettempdir()) as entries:
-        found = [Path(entry.path) for entry in entries if entry.name.startswith(_prefix())]
+        found = [Path(entry.path) for entry in entries if entry.name.startswith(prefix)]
     for path in found:
         try:
             info = path.lstat()

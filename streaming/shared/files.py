@@ -188,6 +188,8 @@ class ShardFiles:
             if self._has_raw(raw) or (zip is not None and self._is_whole(zip)):
                 continue
             for file in (raw, zip):
+                if file is not None and os.path.isabs(file.basename):
+                    raise self._changed(file)
                 if file is not None and (found := _stat(self.directory / file.basename)):
                     raise ShardCorruptError(
                         f"Shard file {self.directory / file.basename} has {found.st_size} bytes, "
@@ -199,6 +201,17 @@ class ShardFiles:
                 f"{f', and so is its compressed form {zip.basename}' if zip else ''}. There is no "
                 f"remote to fetch it from.{_of_version(self.info)}"
             )
+
+    def _changed(self, file: FileInfo) -> MissingFileError | ShardCorruptError:
+        """The error that a file of the user's, read where it lies, is not the one indexed."""
+        found = _stat(self.directory / file.basename)
+        way_out = _of_version(self.info) or " Make the dataset anew: what is there is indexed."
+        if found is None:
+            return MissingFileError(f"{file.basename} was removed after it was indexed.{way_out}")
+        return ShardCorruptError(
+            f"{file.basename} was replaced after it was indexed: it has {found.st_size} bytes, not "
+            f"{file.bytes}.{way_out}"
+        )
 
     def make(self, claim: Claim, *, anew: bool = False) -> int:
         """Fetch and decompress what is missing. What can't be decompressed is fetched once more.

@@ -128,7 +128,7 @@ def check_unchanged(directory: CacheDirectory, source: Source) -> None:
         owner = origin_of(directory.path)
         if owner is None or owner.is_made or owner.remote != identity_of(source):
             return
-        if owner.index != directory.digest:
+        if owner.index != directory.digest and not directory.is_chosen:
             raise CacheConflictError(changed(directory.path, owner.remote))
         mark = mark_of(source)
         if mark is not None and mark != owner.mark:
@@ -154,7 +154,7 @@ def _check_index(directory: CacheDirectory, source: Source, owner: Origin, mark:
         digest = get_hash("xxh3_128", path.read_bytes())
     finally:
         path.unlink(missing_ok=True)
-    if digest != directory.digest:
+    if digest != owner.index:
         if owner.mark is not None:
             raise CacheConflictError(changed(directory.path, owner.remote))
         logger.warning(

@@ -1,6 +1,7 @@
 """Indexes of data that came without one: made once a node, kept, and made anew on change."""
 
 import hashlib
+import logging
 import os
 import tempfile
 from collections.abc import Mapping
@@ -11,12 +12,18 @@ from typing import Any
 
 import msgspec
 
-from streaming.errors import ConfigError, ObjectNotFoundError, StoreError
+from streaming.errors import ConfigError, ObjectNotFoundError, StreamingError
 from streaming.format.index import Index
 from streaming.format.indexing import IndexRequest, drop_changed_copies, local_path
 from streaming.format.listing import DataFile, Place, choose_format, list_files
 from streaming.format.registry import formats
-from streaming.format.tables import TableFormat, TablePlace, VersionLike, parse_version
+from streaming.format.tables import (
+    TableFormat,
+    TablePlace,
+    VersionLike,
+    find_marker,
+    parse_version,
+)
 from streaming.hashing import get_hash
 from streaming.shared.directory import CacheDirectory, state_errors, state_path
 from streaming.shared.lock import FileLock
@@ -30,10 +37,13 @@ __all__ = [
     "PlainIndex",
     "default_directory",
     "describe_change",
+    "describe_lack",
     "find_table",
     "find_version",
     "obtain_plain_index",
 ]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,10 +131,26 @@ def obtain_plain_index(data: PlainData) -> PlainIndex | None:
     if chosen is None:
         return None
     name, files = chosen
+    if data.format is not None:
+        _warn_of_table(data, name)
     if data.local is not None:
         files = _leave_out_copies(files, listing.root, data.local, data.storage_options)
     identity = f"{name} files of {public_address(listing.root)}: {' '.join(data.place.names)}"
     return _obtain(data, name, listing.root, files, identity)
+
+
+def _warn_of_table(data: PlainData, name: str) -> None:
+    """Say so if files are read past the log of a table, which is what `format` asks for."""
+    found = find_marker(data.place.root, data.storage_options)
+    about = None if found is None else formats.get(found)
+    if about is not None and about.table is not None and about.reader is formats.get(name).reader:
+        logger.warning(
+            "%s is a %s, and format=%r reads all its files past its log: also rows that were "
+            "deleted or replaced. Leave `format` out to have a version of the table.",
+            data.place.root,
+            about.table.name,
+            name,
+        )
 
 
 def _obtain(
@@ -230,6 +256,28 @@ def describe_change(before: CachePart, after: CachePart) -> str:
     )
 
 
+def describe_lack(data: PlainData) -> str:
+    """Why data can't be read without an index, as a sentence; "" if that can't be seen."""
+    root = data.place.root
+    try:
+        store, prefix = open_store(root, data.storage_options)
+        with closing(store):
+            path = local_path(store, prefix)
+        if path is not None and not path.exists():
+            return f"There is no folder or file {path}."
+        listing = list_files(data.place, data.storage_options)
+    except (StreamingError, OSError):  # OSError: this user may not look there.
+        return ""
+    if listing.has_index and data.format is None:
+        return f"Folders in {root} have an index: choose one, as by `split`."
+    asked = [*formats] if data.format is None else [data.format]
+    endings = [ending for name in asked for ending in formats.get(name).endings]
+    if data.format is not None:
+        endings += formats.get(data.format).more_endings
+    known = ", ".join(dict.fromkeys(endings)) or "none"
+    return f"No file in {root} has an ending that is read without an index: {known}."
+
+
 def find_table(data: PlainData) -> str | None:
     """Name of the format of the table that is at a place; None if there is none.
 
@@ -246,21 +294,7 @@ def find_table(data: PlainData) -> str | None:
                 f"names of files: {data.place}."
             )
         return data.format
-    if data.place.names:
-        return None
-    try:
-        store, prefix = open_store(data.place.root, data.storage_options)
-        try:
-            for name in formats:
-                table = formats.get(name).table
-                marker = None if table is None else f"{join_key(prefix, table.marker)}/"
-                if marker is not None and next(iter(store.list(marker)), None) is not None:
-                    return name
-        finally:
-            store.close()
-    except StoreError:
-        return None  # It can't be listed. If it has to be, that will be the news.
-    return None
+    return None if data.place.names else find_marker(data.place.root, data.storage_options)
 
 
 def _obtain_table(data: PlainData, name: str) -> PlainIndex:

@@ -119,8 +119,6 @@ class Shelf:
             state = self._states.get(part.directory.path)
             if state is None:
                 state = DirectoryState(part.directory, part.index)
-                if not part.keep_zip:
-                    _drop_spare_zips(part, state)
                 self._states[part.directory.path] = state
         return state
 
@@ -178,16 +176,3 @@ class Shelf:
             raise IndexError(f"Shard {shard} is not in a dataset of {len(self)} shards.")
         number = bisect.bisect_right(self.firsts, shard) - 1
         return number, shard - self.firsts[number]
-
-
-def _drop_spare_zips(part: CachePart, state: DirectoryState) -> None:
-    """Remove compressed files whose raw ones are whole: whoever made those was killed before."""
-    for shard in state.spare_zips().tolist():
-        lock, files = state.lock(shard), part.files(shard)
-        if lock.acquire(blocking=False):  # Else somebody is at work on it.
-            try:
-                if files.identity() is not None and state.is_own(shard, "zip"):
-                    files.drop(files.zip_paths)
-                    state.record(shard, files)
-            finally:
-                lock.release()

@@ -13,6 +13,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
+from streaming.errors import MissingFileError
+from streaming.format.publishing import SCRATCH_PREFIX
 from streaming.shared.directory import sweep_directory
 from streaming.shared.epoch import sweep_runs
 
@@ -38,9 +40,10 @@ def clean_stale_shared_memory() -> None:
 def clean(directories: Sequence[Path] = (), *, is_dry: bool = False) -> list[Path]:
     """Remove what this user's dead processes of this library and of the predecessor have left.
 
-    That is: blocks of shared memory and lock files that nobody has open, and run directories whose
-    owner is gone. Running jobs are left alone, so it may be called at any time, by any number of
-    processes at once; it makes no process group and touches no GPU.
+    That is: blocks of shared memory and lock files that nobody has open, and directories of
+    runs, and of the making of indexes, whose owner is gone. Running jobs are left alone, so it may
+    be called at any time, by any number of processes at once; it makes no process group and touches
+    no GPU.
 
     Args:
         directories: Cache directories in which to remove parts of files as well, where nobody is at
@@ -49,7 +52,13 @@ def clean(directories: Sequence[Path] = (), *, is_dry: bool = False) -> list[Pat
 
     Returns:
         Paths of what was removed, or would be.
+
+    Raises:
+        MissingFileError: One of the directories is not there; nothing was removed then.
     """
+    for directory in directories:
+        if not directory.is_dir():
+            raise MissingFileError(f"There is no directory {directory}. Name a cache directory.")
     blocks, locks = _collect(_SHARED_MEMORY, _BLOCK), _collect(Path(tempfile.gettempdir()), _LOCK)
     in_use = _mapped() if blocks else set()
     found: list[Path] = []
@@ -60,7 +69,7 @@ def clean(directories: Sequence[Path] = (), *, is_dry: bool = False) -> list[Pat
         found += blocks[prefix] + [path for path in locks[prefix] if not _is_locked(path)]
     if not is_dry:
         found = list(filter(_unlink, found))
-    found += sweep_runs(is_dry=is_dry)
+    found += sweep_runs(is_dry=is_dry) + sweep_runs(SCRATCH_PREFIX, is_dry=is_dry)
     for directory in directories:
         found += sweep_directory(directory, is_dry=is_dry)
     return found

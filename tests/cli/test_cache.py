@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from streaming import StreamingDataset
 from streaming.cache import ShardCache
 from streaming.cli import main
 from streaming.shared.lock import FileLock
@@ -125,3 +126,37 @@ def test_cleaning_leaves_a_cache_in_use_alone(local: Path) -> None:
     cache.close()
     run("clean", local)
     assert not part.exists()
+
+
+def test_a_directory_that_is_not_there_can_t_be_cleaned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for options in ([], ["--dry-run"]):
+        assert run("clean", *options, tmp_path / "nope") == 1
+        assert "There is no directory" in capsys.readouterr().err
+
+
+def test_files_of_data_without_an_index_are_counted_and_not_called_verified(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, local = tmp_path / "data", tmp_path / "local"
+    data.mkdir()
+    for number in range(3):
+        (data / f"{number}.jsonl").write_text('{"id": 1}\n' * 5)
+    assert len(list(StreamingDataset(remote=str(data), local=str(local), batch_size=1))) == 15
+    assert run("cache", local) == 0
+    shown = capsys.readouterr().out
+    assert "3; no index" in shown
+    assert f"{data} " in shown
+    assert f"{data}:" not in shown
+    (found,) = survey(local)
+    assert (found.files, found.raw_bytes) == (3, 150)
+    assert run("cache", local, "--verify") == 2
+    shown = capsys.readouterr().out
+    assert "Not compared: 3 files" in shown
+    assert "No file is damaged" not in shown
+
+
+def test_what_was_compared_is_said(local: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("cache", local, "--verify") == 0
+    assert "Compared: 3 files by digest, 0 by size alone." in capsys.readouterr().out

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming import LocalDataset
+from streaming import LocalDataset, MDSWriter
 from streaming.cli import main
 from tests.common.text import write
 
@@ -51,3 +51,28 @@ def test_what_is_wrong_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture
     errors = capsys.readouterr().err
     assert errors.startswith("streaming: error: The header of ")
     assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("marker", "kind"), [("_delta_log/0.json", "Delta table"), ("_versions/1", "Lance dataset")]
+)
+@pytest.mark.parametrize("name", ["", "*.csv", "a.csv"])
+def test_a_table_is_refused(
+    name: str, marker: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "a.csv", "a\n1\n")
+    write(tmp_path / marker, "")
+    before = sorted(tmp_path.rglob("*"))
+    assert run("index", tmp_path / name) == 1
+    errors = capsys.readouterr().err
+    assert f"{tmp_path} is a {kind}, which has its own log and needs no index" in errors
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_dataset_that_a_writer_made_has_an_index_already(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with MDSWriter(out=str(tmp_path), columns={"a": "int"}) as out:
+        out.write({"a": 1})
+    assert run("index", tmp_path) == 1
+    assert "has an index already, index.json, and needs no other" in capsys.readouterr().err

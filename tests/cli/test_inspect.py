@@ -10,6 +10,8 @@ import pytest
 
 from streaming import MDSWriter
 from streaming.cli import main
+from streaming.format.publishing import write_index
+from tests.common.plain import PLAIN_KINDS, write_plain_files
 from tests.common.tables import deltalake, make_delta, make_lance, table_of, write_delta
 from tests.conftest import ROOT
 
@@ -198,6 +200,48 @@ def test_a_table_without_rows_is_shown(tmp_path: Path, capsys: pytest.CaptureFix
     deltalake().DeltaTable(str(path)).delete()
     assert run(path) == 0
     assert "version 1: 0 samples" in capsys.readouterr().out
+
+
+# --- Data without an index ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
+def test_plain_files_are_shown_with_columns_files_and_samples(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_plain_files(kind, tmp_path / "data")
+    before = files_of(path)
+    assert run(path, "--samples", 2, "--shards", 1) == 0
+    text = capsys.readouterr().out
+    assert "without an index: 30 samples in 3 shards" in text
+    for part in ("number", f"0.{kind}", "... and 2 more", "sample 1", "'row 1'"):
+        assert part in text
+    assert "sample 2" not in text
+    assert files_of(path) == before
+
+
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
+def test_plain_files_that_were_indexed_are_shown(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_plain_files(kind, tmp_path / "data")
+    write_index(str(path))
+    assert run(path) == 0
+    text = capsys.readouterr().out
+    assert "30 samples in 3 shards" in text
+    assert "'row 1'" in text
+
+
+def test_a_file_or_a_pattern_may_be_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_plain_files("jsonl", tmp_path / "data")
+    assert run(path / "1.jsonl") == 0
+    assert "10 samples in 1 shards" in capsys.readouterr().out
+    assert run(path / "[12].jsonl") == 0
+    assert "20 samples in 2 shards" in capsys.readouterr().out
+    assert run(path / "9.jsonl") == 1
+    assert "9.jsonl" in capsys.readouterr().err
 
 
 def test_a_version_of_what_is_no_table_is_refused(dataset: Path) -> None:

@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
+from streaming import StreamingDataset
 from streaming.cli import main
 from streaming.format.index import dump_index
+from streaming.format.publishing import write_index
+from tests.common.plain import PLAIN_KINDS, write_plain_files
 from tests.common.shards import write_dataset
+from tests.common.tables import make_delta, make_lance
 
 
 def run(*arguments: object) -> int:
@@ -128,6 +132,33 @@ def test_a_dataset_that_is_not_there_is_one_sentence(
 ) -> None:
     assert run(tmp_path) == 1
     assert "There is no" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_indexed", [False, True])
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
+def test_an_epoch_of_plain_files_is_planned(
+    kind: str, is_indexed: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_plain_files(kind, tmp_path / "data")
+    if is_indexed:
+        write_index(str(path))
+    before = sorted(path.iterdir())
+    found = answer(capsys, path, "--batch-size", 10)
+    (stream,) = found["epoch"]["streams"]
+    assert (stream["samples"], stream["shards"], found["epoch"]["steps"]) == (30, 3, 3)
+    assert sorted(path.iterdir()) == before
+
+
+@pytest.mark.usefixtures("opens_tables")
+@pytest.mark.parametrize("kind", ["delta", "lance"])
+def test_an_epoch_of_a_table_and_a_dataset_is_planned(
+    kind: str, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = (make_delta if kind == "delta" else make_lance)(tmp_path / "table")
+    found = answer(capsys, root, path, "--batch-size", 10, "--shuffle")
+    first, second = (stream["samples"] for stream in found["epoch"]["streams"])
+    dataset = StreamingDataset(remote=str(path), local=str(tmp_path / "cache"), batch_size=1)
+    assert (first, second) == (600, dataset.num_samples)
 
 
 @pytest.mark.slow

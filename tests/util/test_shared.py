@@ -2,6 +2,8 @@
 
 import fcntl
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from multiprocessing import resource_tracker
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 
 from streaming.shared.epoch import RunDirectory
-from streaming.util.shared import clean_stale_shared_memory
+from streaming.util.shared import clean, clean_stale_shared_memory
 from tests.conftest import RunPython
 
 SHM = Path("/dev/shm")
@@ -104,3 +106,32 @@ def test_the_cleaner_starts_no_helper_process() -> None:
     before = helper_pid()
     clean_stale_shared_memory()
     assert helper_pid() == before
+
+
+def test_the_directory_of_an_index_in_the_making_goes_once_its_process_is_killed(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "0.jsonl").write_text('{"id": 1}\n')
+    # It stands still where it would publish.
+    code = f"""
+import time
+from streaming.format import publishing
+def wait(*_):
+    print("here", flush=True)
+    time.sleep(60)
+publishing._Publication.write = wait
+publishing.write_index({str(tmp_path / "data")!r})
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        (scratch,) = Path(tempfile.gettempdir()).glob("streaming-index-*")
+        assert scratch not in clean(is_dry=True)
+        process.kill()
+    assert scratch in clean(is_dry=True)
+    assert scratch in clean()
+    assert not scratch.exists()

@@ -173,8 +173,14 @@ class _StreamingCursor(EpochCursor):
         """Wait for the shards of some samples, and look ahead from there."""
         if self._runtime.cache.is_inert():
             return
-        if self._prefetcher is None:
-            self._prefetcher = self._dataset._look_ahead(self._ids)
+        if self._prefetcher is None or slot >= len(self._ids):
+            self.close()
+            if self._epochs is not None:
+                iteration = self._epochs * self._size
+                self._ids.end = min((slot // iteration + 1) * iteration, sys.maxsize)
+            # Every epoch looked into costs an order, and one more than this and the next would
+            # displace the order that is being read.
+            self._prefetcher = self._dataset._look_ahead(self._ids, most=self._size)
         self._prefetcher.advance(slot)
         self._prefetcher.wait(np.unique(self._dataset.spanner(ids)[0]).tolist())
 
@@ -188,18 +194,22 @@ class _Ids:
     """The sample ids of a logical stream; what a prefetcher may know of it.
 
     Its slots count on through all epochs, so that there is no gap in looking ahead between two.
+
+    Attributes:
+        end: The slot before which looking ahead ends.
     """
 
     def __init__(
         self, distributor: StreamingDistributor, places: range, num_streams: int, spanner: Spanner
     ) -> None:
+        self.end = sys.maxsize
         self._distributor = distributor
         self._places = places
         self._num_streams = num_streams
         self._spanner = spanner
 
     def __len__(self) -> int:
-        return sys.maxsize
+        return self.end
 
     def at(self, epoch: int, start: int, stop: int) -> Ids:
         """Ids at places [start, stop) of an epoch."""

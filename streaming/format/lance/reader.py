@@ -1,20 +1,21 @@
 """Reading fragments of Lance datasets."""
 
 import operator
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streaming.errors import ConfigError, IndexFormatError, UnknownNameError
+from streaming.errors import ConfigError, IndexFormatError, StreamingError, UnknownNameError
 from streaming.format.column import Column
 from streaming.format.index import ShardInfo
 from streaming.format.lance.blobs import LanceBlob
 from streaming.format.lance.rows import Rows, Span, moved, open_rows
 from streaming.format.lance.values import columns_of, rows_of
-from streaming.format.reader import Remote, Sample, ShardReader
+from streaming.format.reader import Remote, Sample, ShardReader, lost_index
 from streaming.format.tables import TablePlace
 
 __all__ = ["LanceReader"]
@@ -37,6 +38,9 @@ class LanceReader(ShardReader):
     ) -> None:
         super().__init__(info, paths, columns, allow_unsafe_types=allow_unsafe_types)
         self._table = _place_of(info, self.paths) if place is None else place
+        is_copy = place is None and "root" not in info.extra
+        # The cache brings fragments; what says that they are a dataset came with the index.
+        self._manifests = Path(self._table.where, "_versions") if is_copy else None
         self._version = int(info.extra["version"])
         self._columns = None if columns is None else tuple(dict.fromkeys(columns))
         known = _columns_of(info)
@@ -46,7 +50,10 @@ class LanceReader(ShardReader):
         rows = info.samples
         if "rows" in info.extra:
             path, start, stop = info.extra["rows"]
-            self._chosen = np.load(path, mmap_mode="r")[start:stop] - first
+            try:
+                self._chosen = np.load(path, mmap_mode="r")[start:stop] - first
+            except FileNotFoundError as error:
+                raise lost_index(path) from error
             rows = int(info.extra["physical"])
         self._span = Span(fragment, first, rows)
 
@@ -81,7 +88,8 @@ class LanceReader(ShardReader):
         readers = [(reader, offsets) for reader, offsets in parts if isinstance(reader, cls)]
         first = readers[0][0]
         placed = [(reader._span, reader._place_rows(offsets)) for reader, offsets in readers]
-        batches = first._rows().read(placed, places)
+        with first._told_if_lost():
+            batches = first._rows().read(placed, places)
         rows = np.concatenate([span.first + offsets for span, offsets in placed])
         blobs = _Blobs(
             first._table, first._version, rows if places is None else moved(rows, places)
@@ -116,7 +124,18 @@ class LanceReader(ShardReader):
 
     def reopen(self) -> None:
         """Look at the files anew."""
-        self._rows().forget()
+        with self._told_if_lost():
+            self._rows().forget()
+
+    @contextmanager
+    def _told_if_lost(self) -> Iterator[None]:
+        """See whether the manifest is gone from the cache, if anything fails."""
+        try:
+            yield
+        except StreamingError as error:
+            if self._manifests is None or self._manifests.is_dir():
+                raise
+            raise lost_index(self._manifests) from error
 
     def _rows(self) -> Rows:
         return open_rows(self._table, self._version, self._columns)

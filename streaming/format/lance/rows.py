@@ -32,6 +32,8 @@ CHUNK = 8192
 CHUNK_BYTES = 2 << 20
 # Bytes of decoded rows that a process keeps, of all tables.
 LIMIT = 64 << 20
+# Rows that tell how large rows are in memory.
+SAMPLE = 64
 # Rows that a process that may fork has its helper read before it reads by itself.
 LOOKS = 2000
 
@@ -152,6 +154,8 @@ class LanceRows:
     def _take(self, rows: Ints) -> Any:
         """Rows of the table, by one call."""
         table = self._dataset.take(rows, columns=self._columns)
+        if len(rows) >= SAMPLE:  # Files are compressed, and have columns that are not read.
+            self._mean = max(1, table.nbytes // len(rows))
         return lazy("pyarrow", "lance").concat_batches(table.to_batches())
 
     def _read_range(self, span: Span, start: int, stop: int) -> list[Any]:
@@ -229,7 +233,10 @@ class LanceRows:
         count = sum(b - a for *_, a, b in missing)
         cost = CALL + FIRST * min(count, NUM_FIRST) + count * (TAKE + bytes_cost)
         spent = sum(self._spent.get(head, 0.0) for head, *_ in missing)
-        if sum(stop - head for head, stop, *_ in missing) * (SCAN + bytes_cost) > cost + spent:
+        num_rows = sum(stop - head for head, stop, *_ in missing)
+        # What is asked for together will be again; if that is too much to keep, it is no use.
+        all_bytes = sum(stop - head for head, stop, *_ in pieces) * self._mean
+        if all_bytes > LIMIT or num_rows * (SCAN + bytes_cost) > cost + spent:
             for head, _, a, b in missing:
                 self._spent[head] = self._spent.get(head, 0.0) + cost * (b - a) / count
             return found

@@ -18,6 +18,9 @@ __all__ = ["Decoder", "Source", "make_decoder"]
 # fast for small ones. Above it, the second copy costs more than it saves, and memory besides.
 _SMALL_ARRAY = 1024  # bytes
 
+# Bytes up to which texts, with what lies between them, are decoded together.
+_SHORT_TEXT = 256
+
 
 class Source:
     """The bytes of a mapped file, for whole values and for gathering many small ones."""
@@ -119,6 +122,9 @@ class _Str(Decoder):
     def many(
         self, source: Source, starts: NDArray[np.int64], stops: NDArray[np.int64]
     ) -> list[Any]:
+        texts = _decode_together(source, starts, stops) if len(starts) > 1 else None
+        if texts is not None:
+            return texts
         data = source.data
         return [data[a:b].decode() for a, b in _spans(starts, stops)]
 
@@ -241,6 +247,32 @@ def make_decoder(encoding: Encoding, function: Callable[[bytes], Any] | None = N
     if fixed is not None and encoding.size:
         return (_Tensor if type(encoding) is Tensor else _Array)(encoding, *fixed)
     return _Any(encoding)
+
+
+def _decode_together(
+    source: Source, starts: NDArray[np.int64], stops: NDArray[np.int64]
+) -> list[str] | None:
+    """Short texts that lie one behind another, decoded as one text and split.
+
+    In a copy, what lies between them is overwritten: NUL, something, NUL. So every second part is
+    a text, unless one has a NUL itself, which the number of parts tells.
+
+    Returns:
+        None if they don't lie so, or one has a NUL.
+
+    Raises:
+        UnicodeDecodeError: One is not UTF-8.
+    """
+    gaps = starts[1:] - stops[:-1]
+    gap = int(gaps[0])
+    first, last = int(starts[0]), int(stops[-1])
+    if gap < 2 or last - first > _SHORT_TEXT * len(starts) or (gaps != gap).any():
+        return None
+    joined = bytearray(source.view[first:last])
+    places = np.ndarray((len(joined) - gap + 1,), f"V{gap}", joined, strides=(1,))
+    places[stops[:-1] - first] = np.void(b"\0" + b"-" * (gap - 2) + b"\0")
+    parts = joined.decode().split("\0")
+    return parts[::2] if len(parts) == 2 * len(starts) - 1 else None
 
 
 def _spans(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Iterator[tuple[int, int]]:

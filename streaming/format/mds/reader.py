@@ -3,7 +3,7 @@
 import operator
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
@@ -70,7 +70,7 @@ class _Plan:
             variable += column.size is None
         self.names = tuple(name for name, _, decoder in self.steps if decoder)
         self.rows = make_rows(len(self.names))
-        self.one = make_one(layout, [decoder for _, _, decoder in self.steps])
+        self.bind = make_one(layout, [decoder for _, _, decoder in self.steps])
 
     def spans(self, source: Source, begins: Ints, ends: Ints) -> Iterator[tuple[Ints, Ints]]:
         """Where the wanted values of these samples start and stop, column by column."""
@@ -114,6 +114,7 @@ class MDSReader(ShardReader):
         self._source = Source(map_file(self.paths[0], info.files[0][0].bytes))
         self._length = info.samples
         self._offsets = self._read_offsets()
+        self._one = self._plan.bind(self._source.data, self._source.view)
 
     @classmethod
     def check_types(
@@ -139,6 +140,7 @@ class MDSReader(ShardReader):
                     f"{', '.join(plan.names)}."
                 )
         self._plan = _Plan(plan.layout, frozenset(plan.names), decoders)
+        self._one = self._plan.bind(self._source.data, self._source.view)
 
     def take(self, offsets: Ints) -> list[Sample]:
         plan, source, places = self._plan, self._source, self._place(offsets)
@@ -186,13 +188,13 @@ class MDSReader(ShardReader):
         if not 0 <= index < self._length:
             raise IndexError(f"Sample {index} is not in {self.paths[0]}, which has {len(self)}.")
         try:
-            return self._plan.one(self._source.data, self._source.view, index)
+            return self._one(index)
         except Exception:
             self._decode(self.read_raw(index), index)  # Raises what is wrong, and where it is.
             raise
 
     def getter(self) -> Callable[[int], Sample]:
-        return partial(self._plan.one, self._source.data, self._source.view)
+        return self._one
 
     def read_raw(self, index: int) -> memoryview:
         index = operator.index(index)
@@ -208,6 +210,7 @@ class MDSReader(ShardReader):
     def close(self) -> None:
         # The map itself goes when the last view of it does; what was given out stays good.
         self._source = Source(b"")
+        self._one = self._plan.bind(self._source.data, self._source.view)
 
     def _range(self, places: Ints) -> tuple[Ints, Ints]:
         offsets = self._offsets

@@ -285,7 +285,9 @@ def _read(
     groups = list(range(*extra["groups"]))
     reading: dict[str, Any] = {"row_groups": groups, "columns": names, "use_threads": False}
     # How large rows are, no footer says: a dictionary has each of its values only once.
-    first = next(file.iter_batches(_PROBE_ROWS, **reading))
+    first = next(file.iter_batches(_PROBE_ROWS, **reading), None)
+    if first is None:  # The footer counts rows that are not there; who counts them says so.
+        return
     width = max(first.nbytes // max(first.num_rows, 1), 1)
     rows = min(max(_PIECE_BYTES // width, 1), _PIECE_ROWS)
     yield from file.iter_batches(rows, **reading)

@@ -13,7 +13,7 @@ from streaming.errors import IndexFormatError
 from streaming.format.index import ShardInfo
 from streaming.format.indexing import check_unchanged
 from streaming.format.mapping import Mapped, map_file
-from streaming.format.reader import ShardReader
+from streaming.format.reader import ShardReader, lost_index
 from streaming.format.text.table import RecordTable
 
 __all__ = ["TextReader"]
@@ -52,7 +52,10 @@ class TextReader(ShardReader):
                 self._state = _state_of(self.path)
                 check_unchanged(self.path, raw.etag)
             self._data = map_file(self.path, raw.bytes)
-            self._table = RecordTable(Path(table[0]), table[1], info.samples, table[2])
+            try:
+                self._table = RecordTable(Path(table[0]), table[1], info.samples, table[2])
+            except FileNotFoundError as error:
+                raise lost_index(table[0]) from error
         self._offsets, self._at = self._table.offsets, self._table.at
 
     @classmethod

@@ -11,6 +11,7 @@ import pytest
 from streaming import MDSWriter, Stream, StreamingDataset
 from streaming.dataflow import BestFitBatcher, DataflowLoader, StreamingDistributor, StreamPlan
 from streaming.errors import ConfigError, StreamingError
+from streaming.plan import open_order
 from streaming.shared.ids import LEAST
 from tests.dataflow.distributors.sources import write_numbers
 
@@ -114,7 +115,49 @@ def test_a_remote_is_looked_ahead_to_as_by_the_datasets_own_loader(
     again = StreamingDataset(remote=str(data), local=str(tmp_path / "b"), batch_size=8)
     distributor = StreamingDistributor(again, epochs=1)
     assert len(numbers(distributor, 0, StreamPlan.of(1, 1))) == SIZE
-    assert made[0] == made[1] and made[0][1] == 4
+    (own_ahead, own_threads), (ahead, threads) = made
+    assert own_threads == threads == 4
+    assert own_ahead > ahead == SIZE  # The dataset's plan ends there by itself.
+
+
+@pytest.mark.parametrize("cache_limit", [None, "4kb"])
+@pytest.mark.parametrize(("epochs", "num_streams"), [(1, 1), (1, 3), (2, 1), (None, 1), (None, 3)])
+def test_looking_ahead_makes_each_order_once_and_none_that_is_not_read(
+    epochs: int | None,
+    num_streams: int,
+    cache_limit: str | None,
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[int] = []
+
+    def noted(spec: Any, table: Any, shares: Any, epoch: int, *rest: Any) -> Any:
+        made.append(epoch)
+        return open_order(spec, table, shares, epoch, *rest)
+
+    monkeypatch.setattr("streaming.dataflow.distributors.streaming.open_order", noted)
+    dataset = StreamingDataset(
+        remote=str(data), local=str(tmp_path / "local"), shuffle=True, cache_limit=cache_limit
+    )
+    distributor, plan = StreamingDistributor(dataset, epochs=epochs), StreamPlan.of(1, num_streams)
+    cursors = [distributor.open(stream, plan) for stream in range(num_streams)]
+    for cursor in cursors:
+        next(cursor)
+    assert made == [0]
+    for iteration in range(1, 4):
+        if epochs is None:  # Up to the last item of an epoch.
+            for _ in range(SIZE // num_streams - (iteration == 1)):
+                for cursor in cursors:
+                    next(cursor)
+            assert made in (list(range(iteration)), list(range(iteration + 1)))
+        else:
+            open_cursors = cursors
+            while open_cursors:
+                open_cursors = [cursor for cursor in open_cursors if next(cursor, None)]
+            assert made == list(range(iteration * epochs))
+    for cursor in cursors:
+        cursor.close()
 
 
 class Doubling(StreamingDataset):

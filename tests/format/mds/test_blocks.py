@@ -287,3 +287,38 @@ def test_recorded_data_are_the_same_in_a_block_and_alone(golden: Path, tmp_path:
             places = np.resize(np.arange(len(reader)), MANY)
             block = comparable(reader.take(places))
             assert block == comparable([reader.get_item(place) for place in places.tolist()])
+
+
+TEXTS = ["", "plain", "zwölf", "\u4e2d\u6587", "\U0001f600", "--", "\x01", "a\r\nb", "\ufeff"]
+
+
+@pytest.mark.parametrize("extra", ["", "\0", "\0----------\0", "x" * 100_000])
+@pytest.mark.parametrize("columns", [("s",), ("s", "n"), ("n", "s"), ("s", "n", "t")])
+def test_texts_that_are_decoded_together_are_what_each_is_alone(
+    tmp_path: Path, columns: tuple[str, ...], extra: str
+) -> None:
+    kinds = {"s": "str", "n": "int", "t": "str"}
+    texts = [*TEXTS * 8, extra]
+    rows = [{"s": text, "n": -i, "t": text[::-1]} for i, text in enumerate(texts)]
+    rows = [{name: row[name] for name in columns} for row in rows]
+    with MDSWriter(columns={name: kinds[name] for name in columns}, out=str(tmp_path)) as writer:
+        for row in rows:
+            writer.write(row)
+    (reader,) = open_shards(tmp_path, tmp_path)
+    assert reader.take(np.arange(len(rows))) == rows
+    assert reader.take(np.arange(len(rows))[::-1]) == rows[::-1]
+    assert reader.take(np.arange(0, len(rows)).repeat(2)) == [row for row in rows for _ in "ab"]
+
+
+@pytest.mark.parametrize("cut", [b"\xff", b"\xe4\xb8", b"\xf0\x9f\x98"])
+def test_a_text_that_is_cut_in_a_character_is_not_mended_by_the_next(
+    tmp_path: Path, cut: bytes
+) -> None:
+    with MDSWriter(columns={"s": "str", "n": "int"}, out=str(tmp_path)) as writer:
+        for i in range(MANY):
+            writer.write({"s": "#" * len(cut) if i == 7 else "text", "n": i})
+    path = tmp_path / "shard.00000.mds"
+    path.write_bytes(path.read_bytes().replace(b"#" * len(cut), cut))
+    (reader,) = open_shards(tmp_path, tmp_path)
+    with pytest.raises(SampleError, match=r"'s' of sample 7 of"):
+        reader.take(np.arange(MANY))
