@@ -151,19 +151,8 @@ class Runtime:
                     return getter(sample_id - bounds[shard])
                 except Exception as error:  # noqa: BLE001  # `get_item` says what is wrong.
                     logger.debug("Sample %d is read again: %s", sample_id, error)
-        shard, offset = self.spanner[sample_id]
-        self._touch(shard)
-        try:
-            return self._take_one(shard, offset)
-        except ShardCorruptError as error:
-            return self._repaired(shard, error).get_item(offset)
-
-    def _take_one(self, shard: int, offset: int) -> Sample:
-        try:
-            return self.reader(shard).get_item(offset)
-        except MissingFileError:  # Another process has evicted it.
-            self._bring_back([shard])
-            return self.reader(shard).get_item(offset)
+        sample: Sample = self._take(*self.spanner[sample_id], "get_item")
+        return sample
 
     def take(self, ids: NDArray[np.int64]) -> list[Sample]:
         """Samples in the order of `ids`, shape (n,), each in [0, num_samples)."""
@@ -333,7 +322,10 @@ class Runtime:
         for shard in shards:
             self.reader(shard).reopen()
 
-    def _take(self, shard: int, offsets: NDArray[np.int64], method: _Method) -> Any:
+    def _take(
+        self, shard: int, offsets: NDArray[np.int64] | int, method: _Method | Literal["get_item"]
+    ) -> Any:
+        """What one shard gives, brought back or fetched again if its files went or are damaged."""
         self.cache.touch(shard)
         try:
             try:
