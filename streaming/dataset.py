@@ -451,7 +451,7 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
             stacks: What is given out, if not single samples.
             upcoming: Gives the first shards of the epoch after it, if this process goes on.
         """
-        runtime, before = self._runtime.get(), Stats.of(self._counting.gather())
+        runtime, before = self._runtime.get(), self._stats_to_log()
         runtime.let_finish(None)
         prefetcher = self._look_ahead(plan)
         left = plan.num_samples  # What comes after them is padding.
@@ -495,10 +495,14 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
             prefetcher.close()
             raise
 
-    def _log_epoch(self, before: Stats) -> None:
-        """Say once an epoch and rank what the cache has done, in the first to be through."""
+    def _stats_to_log(self) -> Stats | None:
+        """What a rank has counted so far, in the worker that logs its epochs; None in others."""
         info = get_worker_info()
-        if info is not None and info.id:
+        return None if info is not None and info.id else Stats.of(self._counting.gather())
+
+    def _log_epoch(self, before: Stats | None) -> None:
+        """Say once an epoch and rank what the cache has done, in its first worker."""
+        if before is None:
             return
         done = Stats.of(self._counting.gather()).since(before)
         logger.info(
