@@ -4,7 +4,7 @@ import logging
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ __all__ = [
     "join_key",
     "part_path",
     "translated",
+    "write_pieces",
 ]
 
 logger = logging.getLogger(__name__)
@@ -208,3 +209,18 @@ def translated(what: str) -> Iterator[None]:
         raise
     except OSError as error:
         raise from_os_error(error, what) from error
+
+
+def write_pieces(pieces: Iterable[Buffer], path: Path) -> None:
+    """Write a file from the pieces of an object; on error part of it may be there.
+
+    Args:
+        pieces: What `StreamStore.stream` gives.
+        path: Does not exist yet.
+
+    Raises:
+        StoreError: It can't be written, or a piece can't be had.
+    """
+    with translated(f"Can't write {path}"), path.open("xb", buffering=0) as file:
+        for piece in pieces:
+            file.write(piece)

@@ -15,6 +15,7 @@ from streaming.storage.store import (
     check_prefix,
     join_key,
     translated,
+    write_pieces,
 )
 from streaming.storage.stores.failures import from_any
 from streaming.util.importing import lazy
@@ -52,10 +53,7 @@ class DatabricksStore:
 
     def get_file(self, key: str, path: Path) -> None:
         """Copy an object to `path`, which does not exist yet; on error part of it may."""
-        _, pieces = self.stream(key)
-        with translated(f"Can't write {path}"), path.open("xb", buffering=0) as file:
-            for piece in pieces:
-                file.write(piece)
+        write_pieces(self.stream(key)[1], path)
 
     def stream(
         self, key: str, start: int = 0, stop: int | None = None

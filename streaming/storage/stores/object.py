@@ -35,6 +35,7 @@ from streaming.storage.store import (
     check_key,
     check_prefix,
     translated,
+    write_pieces,
 )
 from streaming.storage.stores.address import Place, parse_object_url
 from streaming.storage.stores.credentials import AwsProfile, StaticKeys
@@ -112,10 +113,7 @@ class ObjectStore:
     @_guarded
     def get_file(self, key: str, path: Path) -> None:
         """Copy an object to `path`, which does not exist yet; on error part of it may."""
-        _, pieces = self.stream(key)
-        with translated(f"Can't write {path}"), path.open("xb", buffering=0) as file:
-            for piece in pieces:
-                file.write(piece)
+        write_pieces(self.stream(key)[1], path)
 
     def stream(
         self, key: str, start: int = 0, stop: int | None = None
