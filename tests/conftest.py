@@ -113,18 +113,17 @@ def _lock_files() -> set[str]:
 
 
 def _shared_memory() -> set[str]:
-    found = {}
-    for path in SHM.glob("*"):
-        match = NUMBERED_BLOCK.match(path.name)
-        found[path] = match is None or int(match[1]) == os.getpid()
-    return {f"shared memory: {path}" for path, is_ours in found.items() if is_ours}
+    return {f"shared memory: {path}" for path in SHM.glob("*")}
 
 
-def _is_of_others(path: str) -> bool:
+def is_of_others(path: str) -> bool:
     """Whether a process that is not ours uses this file of /dev/shm, or has done so until now.
 
     By its inode: glibc maps a semaphore under another name, and then gives it this one.
     """
+    match = NUMBERED_BLOCK.match(os.path.basename(path))
+    if match is not None and int(match[1]) != os.getpid():
+        return True
     try:
         inode = str(os.stat(path).st_ino)
     except FileNotFoundError:
@@ -180,7 +179,7 @@ def nothing_left_behind(
         others = {
             found
             for found in new
-            if (found.startswith("shared memory") and _is_of_others(found.split()[-1]))
+            if (found.startswith("shared memory") and is_of_others(found.split()[-1]))
             or _is_known(found, before["children"])
         }
         return (new - others) | _run_directories(temporary)
