@@ -38,7 +38,7 @@ hypothesis.settings.load_profile("repository")
 ROOT = Path(__file__).parents[1]
 GRACE = 5.0  # seconds for threads and children that are already on their way out
 SHM = Path("/dev/shm")
-# As tests/util/test_shared.py names its blocks, by the process: another may run it just now.
+# As tests name the blocks that they leak on purpose, by the process: another may do so just now.
 NUMBERED_BLOCK = re.compile(r"9(\d{8})_")
 LOCK_FILE = re.compile(r"/(lease|lock\.[0-9a-f]{2}|total|[^/]*lock)( \(deleted\))?$")
 

@@ -26,7 +26,7 @@ def test_lock_file(tmp_path):
     kept.append(open(tmp_path / "lock.0a", "w"))
 
 def test_shared_memory():
-    with open("/dev/shm/left-by-%d" % os.getpid(), "w"):
+    with open("/dev/shm/9%08d_left" % os.getpid(), "w"):
         pass
 
 def test_run_directory():
@@ -41,7 +41,7 @@ def test_clean(tmp_path):
 
 def test_end():
     for name in os.listdir("/dev/shm"):
-        if name == "left-by-%d" % os.getpid():
+        if name == "9%08d_left" % os.getpid():
             os.unlink("/dev/shm/" + name)
 """
 
@@ -50,7 +50,7 @@ WANTED = {
     "child": "process [0-9]+ of [0-9]+: .*python.* input()",
     "lock": "a file lock: .*FLOCK",
     "lock_file": "an open lock file: descriptor .*/lock.0a",
-    "shared_memory": "shared memory: /dev/shm/left-by-",
+    "shared_memory": "shared memory: /dev/shm/9[0-9]+_left",
     "run_directory": "a run directory: .*/streaming-run-0-abc",
 }
 
