@@ -13,10 +13,11 @@ from torch import Tensor, from_numpy
 from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from streaming.dataset import Handoff, StackedBatch, Stacks, StreamingDataset
+from streaming.dataset import Handoff, StreamingDataset
 from streaming.errors import ConfigError, DataError
 from streaming.foreign import refuse_preparation
 from streaming.format.column import Pieces, Stack
+from streaming.iteration import StackedBatch, Stacks
 from streaming.shared.epoch import Start
 
 __all__ = ["StreamingDataLoader"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -26,12 +26,23 @@ from streaming.direct import DirectRuntime
 from streaming.distributed import all_gather_object
 from streaming.errors import ConfigError, StateError
 from streaming.foreign import refuse_accelerate
-from streaming.format.column import Column, Pieces, Stack, slice_columns
+from streaming.format.column import Column
 from streaming.format.index import get_index_basename
 from streaming.format.reader import Sample
 from streaming.format.tables import VersionLike
 from streaming.hashing import get_hash
 from streaming.idmap import Recipe
+from streaming.iteration import (
+    BlockSizes,
+    BlockSource,
+    ColumnBatches,
+    Lists,
+    Output,
+    Samples,
+    StackedBatches,
+    Stacks,
+    iterate,
+)
 from streaming.plan import EpochPlan, OrderSpec, Position, arrange, build_plan
 from streaming.prefetch import LookAhead, Prefetcher, default_threads
 from streaming.runtime import PerProcess, Runtime, checked_ids
@@ -49,7 +60,7 @@ from streaming.table import ShardTable
 from streaming.util.pretty import prettify_dec_bytes
 from streaming.world import World, process_group
 
-__all__ = ["Handoff", "StackedBatch", "Stacks", "StreamingDataset"]
+__all__ = ["Handoff", "StreamingDataset"]
 
 logger = logging.getLogger(__name__)
 
@@ -78,39 +89,7 @@ class Handoff:
     start: Start
     key: str
     is_persistent: bool = False
-    stacks: "Stacks | None" = None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Stacks:
-    """How a loader wants batches that are nearly collated: see `StackedBatch`.
-
-    Attributes:
-        batch_size: Samples of each.
-        drop_last: Whether to leave out a last one that has fewer.
-    """
-
-    batch_size: int
-    drop_last: bool
-
-
-class StackedBatch:
-    """A batch of samples by columns, as a loader hands it to its own collate.
-
-    Attributes:
-        size: Samples.
-        columns: See `ShardReader.take_stacked`. None: `samples` is all that is known.
-        samples: The samples, if there are no columns.
-    """
-
-    __slots__ = ("columns", "samples", "size")
-
-    def __init__(
-        self, size: int, columns: dict[str, Stack] | None, samples: list[Sample] | None = None
-    ) -> None:
-        self.size = size
-        self.columns = columns
-        self.samples = samples or []
+    stacks: Stacks | None = None
 
 
 class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
@@ -382,7 +361,7 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         following = None
         if get_worker_info() is None or (self._handoff is not None and self._handoff.is_persistent):
             following = partial(_first_shards, weakref.ref(self), start.next_epoch(), world)
-        return _Samples.of(self._iterate(plan, stacks, following))
+        return BlockSource.of(self._iterate(plan, stacks, following))
 
     def begin_epoch(self, is_over: Callable[[Start], bool]) -> Start:
         """Open the next epoch in the rank process, for a loader that hands it on to its workers.
@@ -454,41 +433,17 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         runtime, before = self._runtime.get(), self._stats_to_log()
         runtime.let_finish(None)
         prefetcher = self._look_ahead(plan)
-        left = plan.num_samples  # What comes after them is padding.
-        batch_size = stacks.batch_size if stacks else self._config.order.batch_size
-        rest: NDArray[np.int64] = np.empty(0, np.int64)
+        sizes = BlockSizes(
+            # A batch size that is larger than any dataset is no reason to run out of memory.
+            plan.batch_size if self.gives_lists else min(plan.batch_size, MAX_SLOTS),
+            self._most_in_block(runtime),
+            MAX_BLOCK_BYTES,
+            is_whole=self.batched or self.gives_lists,
+        )
+        blocks = sizes.cut(len(plan), lambda: runtime.mean_bytes)
+        output = self._output(plan, runtime, stacks)
         try:
-            for start, stop in self._blocks(plan, runtime):
-                if not left:
-                    break
-                if start:  # The first shards come alone, so that they come soon.
-                    prefetcher.advance(start)
-                slots = plan.ids(start, stop)
-                ids = slots[slots >= 0]
-                left -= len(ids)
-                if not runtime.cache.is_inert():  # Else nothing can be missing.
-                    prefetcher.wait(np.unique(self.spanner(ids)[0]).tolist())
-                if not start:
-                    prefetcher.advance(start)
-                if self.gives_lists:
-                    yield (
-                        self._take_list(batch[batch >= 0], runtime)
-                        for batch in slots.reshape(-1, plan.batch_size)
-                        if (batch >= 0).any()
-                    )
-                elif self.batched or stacks:
-                    ids = np.concatenate([rest, ids])
-                    is_cut = left or (stacks is not None and stacks.drop_last)
-                    whole = len(ids) // batch_size * batch_size if is_cut else len(ids)
-                    ids, rest = ids[:whole], ids[whole:]
-                    if stacks:
-                        yield _stack(runtime, ids, batch_size)
-                    else:
-                        yield _slices(runtime.take_parts(ids), whole, batch_size)
-                elif self._transforms() or self._has_decoders:
-                    yield map(self.__getitem__, ids.tolist())
-                else:
-                    yield runtime.take(ids)
+            yield from iterate(plan, blocks, runtime, prefetcher, output)
             self._log_epoch(before)
             runtime.let_finish(prefetcher, upcoming)
         except BaseException:
@@ -527,28 +482,27 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
             return [self[i] for i in ids.tolist()]
         return runtime.take(ids)
 
-    def _blocks(self, plan: EpochPlan, runtime: Runtime) -> Iterator[tuple[int, int]]:
-        """Cut the slots of a worker into blocks that are decoded at once.
+    def _output(self, plan: EpochPlan, runtime: Runtime, stacks: Stacks | None) -> Output:
+        """What is given out: of blocks, what the user sees."""
+        if self.gives_lists:
+            return Lists(partial(self._take_list, runtime=runtime), plan.batch_size)
+        if stacks is not None:
+            return StackedBatches(runtime, stacks.batch_size, drop_last=stacks.drop_last)
+        if self.batched:
+            return ColumnBatches(runtime, self._config.order.batch_size)
+        if self._transforms() or self._has_decoders:
+            return Samples(lambda ids: map(self.__getitem__, ids.tolist()))
+        return Samples(runtime.take)
 
-        The first is one batch, so that it comes soon. Later ones are larger, as far as they leave
-        something to look ahead to and their samples stay small.
+    def _most_in_block(self, runtime: Runtime) -> int:
+        """Samples that may be decoded at once, as far as they stay small.
+
+        Something should be left to look ahead to.
         """
-        num_slots, batch_size = len(plan), plan.batch_size
-        most = min(MAX_BLOCK, MAX_BLOCK_BYTES // self._mean_bytes)
         if self._has_decoders:
-            most = 1  # What they make may be many times as large.
-        if not runtime.cache.is_inert():
-            most = min(most, self._ahead // 2)
-        # A batch size that is larger than any dataset is no reason to run out of memory.
-        least = batch_size if self.gives_lists else min(batch_size, MAX_SLOTS)
-        start, size = 0, least
-        while start < num_slots:
-            yield start, min(start + size, num_slots)
-            start += size
-            if runtime.mean_bytes:  # It is known only now.
-                most = min(most, MAX_BLOCK_BYTES // runtime.mean_bytes)
-            size = max(min(2 * size, most), least)
-            size -= size % least if self.batched or self.gives_lists else 0
+            return 1  # What they make may be many times as large.
+        most = min(MAX_BLOCK, MAX_BLOCK_BYTES // self._mean_bytes)
+        return most if runtime.cache.is_inert() else min(most, self._ahead // 2)
 
     @property
     def _mean_bytes(self) -> int:
@@ -859,47 +813,6 @@ def _make_orders(directory: Path) -> Materialised:
     # Nothing is written beside files that somebody else made.
     is_own = state.exists() or (directory / get_index_basename()).exists()
     return Materialised([state / "orders"] * is_own + [*temporary_orders()])
-
-
-class _Samples(itertools.chain[Any]):
-    """The samples of blocks one after another; what a generator takes 20 ns each for, in C.
-
-    Closes like one, too; then at most the rest of a block comes.
-    """
-
-    _blocks: Generator[Iterable[Any], None, None]
-
-    @classmethod
-    def of(cls, blocks: Generator[Iterable[Any], None, None]) -> "_Samples":
-        """Those of blocks that are made when their turn comes."""
-        samples = cast(_Samples, cls.from_iterable(blocks))
-        samples._blocks = blocks
-        return samples
-
-    def close(self) -> None:
-        """End what brings the next blocks."""
-        self._blocks.close()
-
-
-def _slices(
-    columns: Mapping[str, Column | Pieces], size: int, step: int
-) -> Iterator[dict[str, Column]]:
-    """Columns cut into batches."""
-    for at in range(0, size, step):
-        yield slice_columns(columns, at, min(at + step, size))
-
-
-def _stack(runtime: Runtime, ids: NDArray[np.int64], step: int) -> Iterator[StackedBatch]:
-    """Samples cut into batches for a loader."""
-    columns = runtime.take_stacked(ids)
-    samples = runtime.take(ids) if columns is None else []
-    for start in range(0, len(ids), step):
-        part = slice(start, start + step)
-        size = min(step, len(ids) - start)
-        if columns is None:
-            yield StackedBatch(size, None, samples[part])
-        else:
-            yield StackedBatch(size, {name: stack[part] for name, stack in columns.items()})
 
 
 def _upcoming_recipe(

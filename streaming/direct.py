@@ -39,7 +39,7 @@ from streaming.runtime import PerProcess, Runtime, checked_ids
 from streaming.shared.counts import CountsFolder
 from streaming.shared.epoch import RunDirectory
 from streaming.shared.files import ShardFiles, fetch_file, make_raw
-from streaming.stream import StreamSource
+from streaming.source import StreamSource
 
 __all__ = ["DirectDataset", "DirectRuntime"]
 

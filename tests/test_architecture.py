@@ -39,10 +39,9 @@ LAYERS = {
         streaming.pace streaming.runtime
     """,
     5: """
-        streaming.stream streaming.parts streaming.dataset streaming.local streaming.dataloader
-        streaming.direct
-        streaming.config streaming.state streaming.transport streaming.access
-        streaming.foreign streaming.overriding
+        streaming.config streaming.source streaming.stream streaming.overriding
+        streaming.access streaming.direct streaming.iteration streaming.dataset streaming.state
+        streaming.local streaming.dataloader streaming.foreign
     """,
     6: "streaming.dataflow.*",
     7: """
@@ -135,6 +134,11 @@ def where(module: Module, found: Import) -> str:
 
 def test_every_module_has_a_layer() -> None:
     assert [name for name in MODULES if layer_of(name) is None] == []
+
+
+def test_every_name_in_a_layer_is_a_module() -> None:
+    names = " ".join(LAYERS.values()).split()
+    assert [name for name in names if name.removesuffix(".*") not in MODULES] == []
 
 
 def test_no_module_imports_from_a_higher_layer() -> None:

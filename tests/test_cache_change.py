@@ -16,7 +16,7 @@ from streaming import StreamingDataset
 from streaming.cache import CachePart
 from streaming.errors import CacheConflictError, CacheError, StoreError
 from streaming.shared import origin as origin_module
-from streaming.stream import StreamSource
+from streaming.source import StreamSource
 from tests.common.caches import OpenCache, expected, open_cache, values
 from tests.common.shards import listing, open_part, write_dataset
 from tests.test_cache_users import ANNA, as_user

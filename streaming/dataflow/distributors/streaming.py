@@ -24,10 +24,6 @@ __all__ = ["StreamingDistributor"]
 
 logger = logging.getLogger(__name__)
 
-# Samples that are decoded together: enough that what is done once a block costs nothing beside
-# them. They stay in memory until they are given out.
-_MAX_BLOCK = 4096
-_MAX_BLOCK_BYTES = 16 << 20
 _SCAN = 1 << 16  # places that are looked through at a time for the next shards
 _ALL = World(num_nodes=1, ranks_per_node=1, workers_per_rank=1, worker=0)
 
@@ -126,12 +122,7 @@ class _StreamingCursor(EpochCursor):
         self._dataset = dataset
         self._runtime = dataset._runtime.get()
         self._transforms = dataset._transforms()
-        mean_bytes = max(1, int(dataset._table.raw_bytes.sum()) // max(1, dataset.num_samples))
-        self._most = min(_MAX_BLOCK, _MAX_BLOCK_BYTES // mean_bytes)
-        if dataset._has_decoders:
-            self._most = 1  # What they make may be many times as large.
-        if not self._runtime.cache.is_inert():
-            self._most = min(self._most, dataset._ahead // 2)
+        self._most = dataset._most_in_block(self._runtime)
         self._next = 1  # samples of the next block, if no more are asked for
         self._block: list[RawItem] = []
         self._at = (0, 0)  # epoch and place of its first sample
