@@ -89,11 +89,18 @@ def header(rounds: int) -> str:
     )
 
 
-def spread(values: Sequence[float], form: str) -> str:
-    """Median, smallest and largest, as a cell; a dash for nothing."""
+def spread(values: Sequence[float], form: str | None = None) -> str:
+    """Median, smallest and largest, as a cell; a dash for nothing.
+
+    Args:
+        values: The measurements.
+        form: How a number is written; None: with as many digits as its size asks for.
+    """
     if not values:
         return "-"
     low, middle, high = min(values), statistics.median(values), max(values)
+    if form is None:
+        form = ".2f" if middle >= 0.1 else ".3f"
     if len(values) == 1:
         return f"{middle:{form}}"
     return f"{middle:{form}} ({low:{form}}-{high:{form}})"

@@ -15,7 +15,6 @@ import bisect
 import json
 import multiprocessing
 import os
-import statistics
 import sys
 import tempfile
 import time
@@ -26,14 +25,18 @@ from typing import Any
 
 import numpy as np
 
-from streaming import MDSWriter, StreamingDataLoader, StreamingDataset, World
-from streaming.plan import EpochPlan
-from streaming.shared.directory import DirectoryState
-from streaming.shared.lock import FileLock, Stripes
-from streaming.storage import Store, stores
-from streaming.storage.stores.fault import FaultStore
-from streaming.storage.stores.local import LocalStore
-from streaming.stream import Stream
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.turns import spread  # noqa: E402
+from streaming import MDSWriter, StreamingDataLoader, StreamingDataset, World  # noqa: E402
+from streaming.plan import EpochPlan  # noqa: E402
+from streaming.shared.directory import DirectoryState  # noqa: E402
+from streaming.shared.lock import FileLock, Stripes  # noqa: E402
+from streaming.storage import Store, stores  # noqa: E402
+from streaming.storage.stores.fault import FaultStore  # noqa: E402
+from streaming.storage.stores.local import LocalStore  # noqa: E402
+from streaming.stream import Stream  # noqa: E402
 
 __all__ = ["main"]
 
@@ -49,10 +52,6 @@ def write(root: Path, shards: int, samples: int, size: int) -> Path:
 
 def data_bytes(root: Path) -> int:
     return sum(path.stat().st_size for path in root.glob("*.mds"))
-
-
-def spread(values: Sequence[float], form: str) -> str:
-    return f"{statistics.median(values):{form}} ({min(values):{form}}-{max(values):{form}})"
 
 
 # --- warm -------------------------------------------------------------------------------------

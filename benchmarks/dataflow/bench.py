@@ -7,7 +7,6 @@ machine hits all of them, and ratios are made within a round.
 import argparse
 import os
 import random
-import statistics
 import sys
 import tempfile
 import time
@@ -24,6 +23,7 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 from torch.utils.data import default_collate  # noqa: E402
 
+from benchmarks.turns import spread  # noqa: E402
 from streaming import MDSWriter, StreamingDataset  # noqa: E402
 from streaming.dataflow import (  # noqa: E402
     BatchCollator,
@@ -130,7 +130,7 @@ def pack(count: int, rounds: int) -> None:
         full = f"{total / (count_of_groups * budget):.1%}"
         least = fewest(lengths(count), budget) if pads else -(-total // budget)
         possible = f"{least / count_of_groups:.1%}"
-        print(f"| {name} | {full} | {possible} | {useful} | {spread(rates[name])} |")
+        print(f"| {name} | {full} | {possible} | {useful} | {spread(rates[name], ',.0f')} |")
 
 
 def fewest(sizes: Sequence[int], budget: int) -> int:
@@ -177,7 +177,7 @@ def compare(
     found = PoolPackingBatcher(budget, pool, 0).batches(iter(few))
     assert all(a == b for a, b in zip(found, expected, strict=True)), "The choices differ."
     ratios = [a / b for a, b in zip(ours, plain, strict=True)]
-    return f"{spread(ours)} | {spread(plain)} | {spread(ratios, '.1f')}"
+    return f"{spread(ours, ',.0f')} | {spread(plain, ',.0f')} | {spread(ratios, '.1f')}"
 
 
 # --- Roles ------------------------------------------------------------------------------------
@@ -264,13 +264,7 @@ def beside_loop(count: int, rounds: int) -> None:
             for name, found in rates.items():
                 ratios = [a / b for a, b in zip(found, rates["plain loop"], strict=True)]
                 order = "shuffled" if shuffle else "in sequence"
-                print(f"| {order} | {name} | {spread(found)} | {spread(ratios, '.2f')} |")
-
-
-def spread(values: Sequence[float], form: str = ",.0f") -> str:
-    """Median, smallest and largest."""
-    middle, low, high = statistics.median(values), min(values), max(values)
-    return f"{middle:{form}} ({low:{form}} - {high:{form}})"
+                print(f"| {order} | {name} | {spread(found, ',.0f')} | {spread(ratios, '.2f')} |")
 
 
 def main() -> None:

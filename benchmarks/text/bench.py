@@ -12,7 +12,6 @@ import csv
 import json
 import os
 import random
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,9 +20,13 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.turns import spread  # noqa: E402
+
 __all__ = ["main"]
 
-ROOT = Path(__file__).parents[2]
 BUDGET = 1.0  # CPU seconds; passes are made until they are spent
 WORDS = [f"word{i}" for i in range(1000)]
 
@@ -217,13 +220,6 @@ def compare(folder: Path, args: argparse.Namespace) -> None:
             print(
                 f"| {what} | {side} | {cells[0]} {unit} | {cells[1]} {unit} | {ratio} |", flush=True
             )
-
-
-def spread(values: list[float]) -> str:
-    """Median, smallest and largest value."""
-    middle = statistics.median(values)
-    digits = 2 if middle >= 0.1 else 3
-    return f"{middle:.{digits}f} ({min(values):.{digits}f}-{max(values):.{digits}f})"
 
 
 def main() -> None:
