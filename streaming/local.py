@@ -13,6 +13,7 @@ from streaming.access import ShardList
 from streaming.array import Array
 from streaming.format.column import Column
 from streaming.format.reader import Sample
+from streaming.format.tables import VersionLike
 from streaming.runtime import PerProcess, Runtime, checked_ids
 from streaming.stream import Stream
 from streaming.util.checking import check_text
@@ -32,8 +33,13 @@ class LocalDataset(Array, Dataset[Sample]):
         allow_unsafe_types: Allow columns whose decoding runs code that the data holds (pickle).
         decoders: Column to function: it makes the value of the stored bytes, in place of the
             column's encoding. `ImageToArray`, for one. It must pickle if workers do.
+        format: Name of the format of data without an index, as for a Stream; so are the next three.
+        columns: Names of the columns that samples shall have.
+        format_options: More about data without an index.
+        version: Version of a table.
 
     Raises:
+        ConfigError: An argument can't be meant as it is.
         EmptyDatasetError: There are no samples.
         IndexFormatError: The index is broken.
         MissingFileError: There is no index.
@@ -47,8 +53,19 @@ class LocalDataset(Array, Dataset[Sample]):
         *,
         allow_unsafe_types: bool = False,
         decoders: Mapping[str, Callable[[bytes], Any]] | None = None,
+        format: str | None = None,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        format_options: Mapping[str, Any] | None = None,
+        version: VersionLike | None = None,
     ) -> None:
-        stream = Stream(local=check_text("local", local, "a path"), split=split)
+        stream = Stream(
+            local=check_text("local", local, "a path"),
+            split=split,
+            format=format,
+            columns=columns,
+            format_options=format_options,
+            version=version,
+        )
         stream.apply_default({})
         self.local, self.split = stream.local, stream.split
         part = stream.open(allow_unsafe_types=allow_unsafe_types)

@@ -103,3 +103,13 @@ def test_nothing_is_written_beside_raw_shards(tmp_path: Path) -> None:
 def test_what_names_no_directory_is_refused(local: Any) -> None:
     with pytest.raises(ConfigError, match="`local`"):
         LocalDataset(local)
+
+
+def test_data_without_an_index_are_read_as_one_says(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a|b\n1|x\n2|y\n")
+    dataset = LocalDataset(
+        tmp_path, format="csv", columns={"a": "int", "b": "str"}, format_options={"separator": "|"}
+    )
+    assert list(dataset) == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
+    with pytest.raises(ConfigError, match="version"):
+        LocalDataset(tmp_path, version=3)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader
 
-from streaming import MDSWriter, Stream, StreamingDataLoader, StreamingDataset
+from streaming import LocalDataset, MDSWriter, Stream, StreamingDataLoader, StreamingDataset
 from streaming.errors import CacheError, ConfigError, EmptyDatasetError, StateError
 from streaming.world import World
 from tests.common.tables import (
@@ -434,3 +434,12 @@ def test_a_cache_that_is_removed_under_a_run_is_made_anew_or_told(
             read()
     else:
         assert read() == expected
+
+
+def test_a_local_dataset_reads_the_version_and_columns_it_is_told(kind: str, table: Path) -> None:
+    read = read_delta if kind == "delta" else read_lance
+    for version in (2, 3):
+        dataset = LocalDataset(table, format=kind, version=version, columns=["id"])
+        expected = sorted(row["id"] for row in read(table, version))
+        assert sorted(sample["id"] for sample in dataset) == expected
+        assert all(sample.keys() == {"id"} for sample in dataset)
