@@ -1,7 +1,9 @@
-"""Clips as arrays: by a stand-in for the choice of frames, by PyAV where it is installed."""
+"""Clips as arrays: by a stand-in for the choice of frames, by real decoders that are installed."""
 
+import importlib
 import io
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -133,25 +135,44 @@ def brightness(video: Any) -> list[int]:
     return [round(float(frame.mean()) / 4) for frame in video]
 
 
-def test_pyav_gives_the_frames_that_were_chosen() -> None:
-    clip = encode()
-    for decoder in ("av", "auto"):
-        processor = VideoProcessor(decoder=decoder, fps=4, layout="THWC")
-        sample = processor.process({"video": {"bytes": clip}})
-        assert sample is not None
-        assert brightness(sample["video"]) == list(range(0, 60, 5))
-        assert sample["fps"] == 4
+@pytest.fixture(params=["av", "torchcodec", "auto"])
+def decoder(request: pytest.FixtureRequest) -> str:
+    if request.param == "torchcodec":
+        try:
+            importlib.import_module("torchcodec.decoders")
+        except (ImportError, RuntimeError, OSError) as error:
+            pytest.skip(f"needs torchcodec and FFmpeg: {str(error).splitlines()[0]}")
+    return str(request.param)
 
 
-def test_pyav_finds_frames_in_the_middle() -> None:
-    reader = video_decoders.get("av")(encode())
+def test_a_decoder_gives_the_frames_that_were_chosen(decoder: str) -> None:
+    processor = VideoProcessor(decoder=decoder, fps=4, layout="THWC")
+    sample = processor.process({"video": {"bytes": encode()}})
+    assert sample is not None
+    assert sample["video"].shape == (12, 64, 64, 3)
+    assert brightness(sample["video"]) == list(range(0, 60, 5))
+    assert sample["fps"] == 4
+
+
+def test_a_decoder_opens_a_path(decoder: str, tmp_path: Path) -> None:
+    clip = tmp_path / "clip.mp4"
+    clip.write_bytes(encode())
+    sample = VideoProcessor(decoder=decoder, fps=4, layout="CTHW").process({"video": str(clip)})
+    assert sample is not None
+    assert sample["video"].shape == (3, 12, 64, 64)
+
+
+def test_a_decoder_finds_frames_in_the_middle(decoder: str) -> None:
+    reader = video_decoders.get(decoder)(encode())
     assert (reader.num_frames, reader.fps) == (60, 20.0)
     assert brightness(reader.take([37, 41, 59])) == [37, 41, 59]
     assert brightness(reader.take([0])) == [0]
     reader.close()
 
 
-def test_pyav_refuses_what_is_no_clip() -> None:
-    pytest.importorskip("av", reason="needs PyAV (the extra video-av)")
-    with pytest.raises(DataError, match="can't be opened"):
-        video_decoders.get("av")(b"no clip")
+def test_a_decoder_refuses_what_is_no_clip(decoder: str) -> None:
+    if decoder != "torchcodec":
+        pytest.importorskip("av", reason="needs PyAV (the extra video-av)")
+    for data in (b"no clip", b"", encode()[:300]):
+        with pytest.raises(DataError, match="can't be opened"):
+            video_decoders.get(decoder)(data)
