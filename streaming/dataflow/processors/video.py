@@ -191,7 +191,8 @@ class _AvReader:
     def __init__(self, source: Any) -> None:
         self._av = lazy("av", "video-av")
         try:
-            self._container = self._av.open(open_bytes(source))
+            # Titles are not always UTF-8, and nobody asks for them here.
+            self._container = self._av.open(open_bytes(source), metadata_errors="replace")
             self._stream = self._container.streams.video[0]
         except (self._av.error.FFmpegError, IndexError) as error:
             raise DataError(f"A clip can't be opened: {error}") from error

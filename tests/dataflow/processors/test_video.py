@@ -170,6 +170,15 @@ def test_a_decoder_finds_frames_in_the_middle(decoder: str) -> None:
     reader.close()
 
 
+def test_a_clip_with_a_title_that_is_no_utf8_is_read(decoder: str) -> None:
+    clip = encode()
+    assert b"Lavf" in clip
+    sample = VideoProcessor(decoder=decoder, fps=4).process(
+        {"video": clip.replace(b"Lavf", b"\xff\xfevf")}
+    )
+    assert sample is not None
+
+
 def test_a_decoder_refuses_what_is_no_clip(decoder: str) -> None:
     if decoder != "torchcodec":
         pytest.importorskip("av", reason="needs PyAV (the extra video-av)")
