@@ -194,12 +194,12 @@ class _AvReader:
             # Titles are not always UTF-8, and nobody asks for them here.
             self._container = self._av.open(open_bytes(source), metadata_errors="replace")
             self._stream = self._container.streams.video[0]
+            self._stream.thread_type = "AUTO"
+            rate = self._stream.average_rate or self._stream.guessed_rate or Fraction(1)
+            self.fps = float(rate)
+            self.num_frames = self._stream.frames or self._count()
         except (self._av.error.FFmpegError, IndexError) as error:
             raise DataError(f"A clip can't be opened: {error}") from error
-        self._stream.thread_type = "AUTO"
-        rate = self._stream.average_rate or self._stream.guessed_rate or Fraction(1)
-        self.fps = float(rate)
-        self.num_frames = self._stream.frames or self._count()
 
     def take(self, frames: Sequence[int]) -> Pixels:
         wanted = list(frames)
