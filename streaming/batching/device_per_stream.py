@@ -5,21 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streaming.batching.arrangement import (
-    Arrangement,
-    Source,
-    StreamLayout,
-    batch_sizes,
-    make_sources,
-)
-from streaming.batching.turns import (
-    TakeTurns,
-    epoch_course,
-    has_schedules,
-    make_turns,
-    scheduled_turns,
-    turns_key,
-)
+from streaming.batching.arrangement import Arrangement, Source, StreamLayout
+from streaming.batching.turns import ByTurns, TakeTurns
 from streaming.batching.work import Dataset, generate
 from streaming.errors import ConfigError
 from streaming.idmap import Ids
@@ -146,59 +133,29 @@ def arrange(
             f"`device_per_stream` batching needs canonical nodes that {world.num_nodes} nodes can "
             f"share evenly, but `num_canonical_nodes` is {spec.canonical_nodes}."
         )
-    sizes = batch_sizes(shares, spec.batch_size)
-    if has_schedules(shares):
-        return _arrange_scheduled(spec, shares, sizes, world, at)
-    sources = make_sources(
-        [share.choose for share in shares],
-        [share.proportion for share in shares],
-        spec.block_size,
-    )
-    sizes = sizes[[source.stream for source in sources if source.stream is not None]]
-    parts = _deal(spec, sources, world, at)
-    counts = _entries(parts, spec.canonical_nodes // world.num_nodes, world) // sizes
-    turns = make_turns(spec, at.epoch, counts, world.num_nodes)
-    full = int(counts.sum())
-    return Arrangement(
-        DevicePerStreamLayout(spec, sources, parts, sizes, full, turns, world, at), sources
-    )
-
-
-def _arrange_scheduled(
-    spec: "OrderSpec", shares: Sequence[Share], sizes: Ids, world: World, at: "Position"
-) -> Arrangement:
-    """Let schedules say how many whole batches each stream has in each node."""
-    unit = world.num_nodes * spec.batch_size
-    samples = sum(share.choose for share in shares)
-    batches = max(samples // unit, min(samples, 1))
-    turns, counts, there = scheduled_turns(
-        epoch_course(shares, at.epoch, unit, sizes),
-        np.full(world.num_nodes, batches, np.int64),
-        turns_key(spec, at.epoch),
-    )
-    sources = make_sources(
-        (counts * sizes).tolist(),
-        (counts / max(batches * world.num_nodes, 1)).tolist(),
-        spec.block_size,
-    )
-    parts = _deal(spec, sources, world, at)
-    layout = DevicePerStreamLayout(spec, sources, parts, sizes[there], batches, turns, world, at)
-    return Arrangement(layout, sources)
-
-
-def _deal(
-    spec: "OrderSpec", sources: Sequence[Source], world: World, at: "Position"
-) -> list[Layout]:
     partition = partitions.get(spec.partition_algo)
     canonical = World(spec.canonical_nodes, world.ranks_per_node, world.workers_per_rank)
-    return [
-        partition(
-            PartitionSpec(
-                source.size, spec.canonical_nodes, canonical, 1, initial_nodes=at.initial_nodes
+    nodes_each = spec.canonical_nodes // world.num_nodes
+
+    def deal(sources: Sequence[Source], sizes: Ids) -> list[Layout]:
+        return [
+            partition(
+                PartitionSpec(
+                    source.size, spec.canonical_nodes, canonical, 1, initial_nodes=at.initial_nodes
+                )
             )
-        )
-        for source in sources
-    ]
+            for source in sources
+        ]
+
+    def count(parts: Sequence[Layout], sizes: Ids) -> Ids:
+        return _entries(parts, nodes_each, world) // sizes
+
+    def lay_out(
+        sources: Sequence[Source], parts: list[Layout], sizes: Ids, full: int, turns: TakeTurns
+    ) -> DevicePerStreamLayout:
+        return DevicePerStreamLayout(spec, sources, parts, sizes, full, turns, world, at)
+
+    return ByTurns(world.num_nodes, 1, deal, count, lay_out).arrange(spec, shares, at)
 
 
 def _entries(parts: Sequence[Layout], nodes_each: int, world: World) -> Ids:

@@ -5,21 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streaming.batching.arrangement import (
-    Arrangement,
-    Source,
-    StreamLayout,
-    batch_sizes,
-    make_sources,
-)
-from streaming.batching.turns import (
-    TakeTurns,
-    epoch_course,
-    has_schedules,
-    make_turns,
-    scheduled_turns,
-    turns_key,
-)
+from streaming.batching.arrangement import Arrangement, Source, StreamLayout
+from streaming.batching.turns import ByTurns, TakeTurns
 from streaming.batching.work import Dataset, generate
 from streaming.idmap import Ids
 from streaming.partition import Layout, PartitionSpec, partitions
@@ -118,55 +105,27 @@ def arrange(
     spec: "OrderSpec", shares: Sequence[Share], world: World, at: "Position"
 ) -> Arrangement:
     """Deal out each stream by itself."""
-    sizes = batch_sizes(shares, spec.batch_size)
-    if has_schedules(shares):
-        return _arrange_scheduled(spec, shares, sizes, world, at)
-    sources = make_sources(
-        [share.choose for share in shares],
-        [share.proportion for share in shares],
-        spec.block_size,
-    )
-    sizes = sizes[[source.stream for source in sources if source.stream is not None]]
-    parts = _deal(spec, sources, sizes, world, at)
-    counts = np.array([part.full for part in parts], np.int64)
-    turns = make_turns(spec, at.epoch, counts, 1)
-    full = int(counts.sum())
-    return Arrangement(
-        PerStreamLayout(spec, sources, parts, sizes, full, turns, world, at), sources
-    )
 
-
-def _arrange_scheduled(
-    spec: "OrderSpec", shares: Sequence[Share], sizes: Ids, world: World, at: "Position"
-) -> Arrangement:
-    """Let schedules say how many whole rows each stream has."""
-    unit = world.num_ranks * spec.batch_size
-    samples = sum(share.choose for share in shares)
-    rows = max(samples // unit, min(samples, 1))
-    course = epoch_course(shares, at.epoch, unit, sizes)
-    turns, counts, there = scheduled_turns(course, np.array([rows]), turns_key(spec, at.epoch))
-    sources = make_sources(
-        (counts * world.num_ranks * sizes).tolist(),
-        (counts / max(rows, 1)).tolist(),
-        spec.block_size,
-    )
-    parts = _deal(spec, sources, sizes[there], world, at)
-    layout = PerStreamLayout(spec, sources, parts, sizes[there], rows, turns, world, at)
-    return Arrangement(layout, sources)
-
-
-def _deal(
-    spec: "OrderSpec", sources: Sequence[Source], sizes: Ids, world: World, at: "Position"
-) -> list[Layout]:
-    partition = partitions.get(spec.partition_algo)
-    return [
-        partition(
-            PartitionSpec(
-                source.size, spec.canonical_nodes, world, size, initial_nodes=at.initial_nodes
+    def deal(sources: Sequence[Source], sizes: Ids) -> list[Layout]:
+        return [
+            partition(
+                PartitionSpec(
+                    source.size, spec.canonical_nodes, world, size, initial_nodes=at.initial_nodes
+                )
             )
-        )
-        for source, size in zip(sources, sizes.tolist(), strict=True)
-    ]
+            for source, size in zip(sources, sizes.tolist(), strict=True)
+        ]
+
+    def count(parts: Sequence[Layout], sizes: Ids) -> Ids:
+        return np.array([part.full for part in parts], np.int64)
+
+    def lay_out(
+        sources: Sequence[Source], parts: list[Layout], sizes: Ids, full: int, turns: TakeTurns
+    ) -> PerStreamLayout:
+        return PerStreamLayout(spec, sources, parts, sizes, full, turns, world, at)
+
+    partition = partitions.get(spec.partition_algo)
+    return ByTurns(1, world.num_ranks, deal, count, lay_out).arrange(spec, shares, at)
 
 
 def generate_work_per_stream_batching(

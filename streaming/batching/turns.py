@@ -1,27 +1,29 @@
 """Whose turn it is, where each batch comes from one stream."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from streaming.batching.arrangement import (
+    Arrangement,
+    Source,
+    StreamLayout,
+    batch_sizes,
+    make_sources,
+)
 from streaming.idmap import Ids, grouped
 from streaming.mixing import Turns, fixed_due
+from streaming.partition import Layout
 from streaming.sampling import Share
 from streaming.schedule import Course, Schedule
 from streaming.shuffle.bijection import Use, derive
 
 if TYPE_CHECKING:  # The plan imports this package.
-    from streaming.plan import OrderSpec
+    from streaming.plan import OrderSpec, Position
 
-__all__ = [
-    "TakeTurns",
-    "epoch_course",
-    "has_schedules",
-    "make_turns",
-    "scheduled_turns",
-    "turns_key",
-]
+__all__ = ["ByTurns", "TakeTurns", "epoch_course", "has_schedules", "turns_key"]
 
 
 class TakeTurns(Protocol):
@@ -37,7 +39,59 @@ class TakeTurns(Protocol):
         ...
 
 
-def make_turns(spec: "OrderSpec", epoch: int, counts: Ids, num_lanes: int) -> TakeTurns:
+@dataclass(frozen=True)
+class ByTurns:
+    """A batching method in which each turn is one stream's.
+
+    Attributes:
+        lanes: Sequences of turns.
+        ranks: Ranks that a turn gives a batch.
+        deal: Makes the partition of each source, of the sources and the samples of their batches.
+        count: How many turns each part fills in a lane, of the parts and the same sizes.
+        lay_out: Makes the layout, of the sources, their parts, the sizes, the turns of a lane, and
+            whose each of these is.
+    """
+
+    lanes: int
+    ranks: int
+    deal: Callable[[Sequence[Source], Ids], list[Layout]]
+    count: Callable[[Sequence[Layout], Ids], Ids]
+    lay_out: Callable[[Sequence[Source], list[Layout], Ids, int, TakeTurns], StreamLayout]
+
+    def arrange(self, spec: "OrderSpec", shares: Sequence[Share], at: "Position") -> Arrangement:
+        """Deal out each stream by itself, and say whose turn it is."""
+        sizes = batch_sizes(shares, spec.batch_size)
+        if has_schedules(shares):  # They say how many turns each has.
+            unit = self.lanes * self.ranks * spec.batch_size
+            samples = sum(share.choose for share in shares)
+            full = max(samples // unit, min(samples, 1))
+            turns, counts, there = _scheduled_turns(
+                epoch_course(shares, at.epoch, unit, sizes),
+                np.full(self.lanes, full, np.int64),
+                turns_key(spec, at.epoch),
+            )
+            sources = make_sources(
+                (counts * self.ranks * sizes).tolist(),
+                (counts / max(full * self.lanes, 1)).tolist(),
+                spec.block_size,
+            )
+            sizes = sizes[there]
+            parts = self.deal(sources, sizes)
+        else:
+            sources = make_sources(
+                [share.choose for share in shares],
+                [share.proportion for share in shares],
+                spec.block_size,
+            )
+            sizes = sizes[[source.stream for source in sources if source.stream is not None]]
+            parts = self.deal(sources, sizes)
+            counts = self.count(parts, sizes)
+            full = int(counts.sum())
+            turns = _make_turns(spec, at.epoch, counts, self.lanes)
+        return Arrangement(self.lay_out(sources, parts, sizes, full, turns), sources)
+
+
+def _make_turns(spec: "OrderSpec", epoch: int, counts: Ids, num_lanes: int) -> TakeTurns:
     """Put turns in order, in each lane as many of each source as `counts` says."""
     if spec.is_arithmetic:
         totals = np.full(num_lanes, counts.sum(), np.int64)
@@ -72,7 +126,7 @@ def epoch_course(
     return Course(schedules, epoch * length, length, unit, relative)
 
 
-def scheduled_turns(course: Course, totals: Ids, key: int) -> tuple[TakeTurns, Ids, Ids]:
+def _scheduled_turns(course: Course, totals: Ids, key: int) -> tuple[TakeTurns, Ids, Ids]:
     """Put turns in an order that follows the streams' schedules.
 
     Args:
