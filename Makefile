@@ -34,12 +34,13 @@ format: $(READY)               ## Let ruff put right what it can
 	$(RUN) -m ruff check --fix .
 	$(RUN) -m ruff format .
 
-bench: $(READY)                ## Read speed; `make bench PEER=/path/to/venv` beside mosaicml-streaming
-	$(RUN) benchmarks/samples/bench.py $(foreach peer,$(PEER) $(PEERS),--peer $(peer))
+bench: $(READY)                ## Speed beside other libraries: of .peers, or `make bench PEERS=NAME=VENV`
+	$(RUN) benchmarks/samples/bench.py \
+		$(or $(foreach peer,$(PEER) $(PEERS),--peer $(peer)),--install .peers)
 
 venv: $(READY)
 
-clean:                         ## Remove what the other targets made; .venv stays
+clean:                         ## Remove what the other targets made; .venv and .peers stay
 	rm -rf demo bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

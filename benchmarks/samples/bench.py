@@ -1,9 +1,10 @@
 """Samples a CPU second, beside other libraries: reading, writing, starting.
 
 The libraries take turns, case by case, each measurement in a process of its own, and every round
-gives one ratio. Peers are virtual environments::
+gives one ratio. Peers are virtual environments, of one's own or made from PyPI::
 
     bench.py --peer mosaic=/path/to/venv --peer litdata=/path/to/venv ...
+    bench.py --install /folder/for/environments
 
 Names: mosaic, litdata, hf, lance, arrow, array_record. A path without a name is mosaic's.
 """
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import data  # type: ignore[import-not-found]  # It lies beside this file.
+import venvs  # type: ignore[import-not-found]
 
 __all__ = ["main"]
 
@@ -137,6 +139,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=VENV")
+    parser.add_argument(
+        "--install", type=Path, metavar="DIR", help="fill an environment for each peer there"
+    )
     parser.add_argument("--case", action="append", choices=CASES, help="default: all")
     parser.add_argument("--every", action="store_true", help="all peers in all cases")
     parser.add_argument("--rounds", type=int, default=3, help="measurements of each")
@@ -146,7 +151,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where the measurements go, as JSON")
     args = parser.parse_args()
     pythons: dict[str, tuple[str, str | None]] = {"ours": (sys.executable, str(ROOT))}
-    for text in args.peer:
+    installed = venvs.fill(args.install) if args.install else {}
+    for text in [*(f"{name}={place}" for name, place in installed.items()), *args.peer]:
         name, _, venv = text.rpartition("=")
         pythons[name or "mosaic"] = (str(Path(venv).absolute() / "bin" / "python"), None)
     began = time.strftime("%Y-%m-%d %H:%M")
