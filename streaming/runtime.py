@@ -267,17 +267,16 @@ class Runtime:
 
         The places are None if there is only one shard, and all are in order, or none.
         """
-        shards, offsets = self.spanner(ids)
-        if not len(shards):
+        if not len(ids):
             return [], None
-        if shards[0] == shards[-1] and (shards == shards[0]).all():
-            return [self._take(int(shards[0]), offsets, method)], None
-        # numpy sorts short integers by their digits, in a quarter of the time.
-        is_short = len(self.cache) <= 1 << 16
-        order = np.argsort(shards.astype(np.uint16) if is_short else shards, kind="stable")
-        sorted_shards, sorted_offsets = shards[order], offsets[order]
-        bounds = np.flatnonzero(np.diff(sorted_shards, prepend=-1, append=-1)).tolist()
-        pieces = [(int(sorted_shards[a]), sorted_offsets[a:b]) for a, b in pairwise(bounds)]
+        only = self.spanner.only(ids)
+        if only is not None:
+            return [self._take(only[0], ids - only[1], method)], None
+        # Each shard is read from its beginning to its end, as memory is read fastest.
+        order = _ascending(ids, self.spanner.size)
+        shards, offsets = self.spanner(ids[order])
+        starts = [0, *(np.flatnonzero(shards[1:] != shards[:-1]) + 1).tolist(), len(ids)]
+        pieces = [(int(shards[a]), offsets[a:b]) for a, b in pairwise(starts)]
         runs = [list(run) for _, run in groupby(pieces, self._group)]
         if len(runs) == 1 and len(pieces) > 1:
             return [self._take_run(runs[0], order, method)], None
@@ -362,6 +361,18 @@ def _make_samples(
     for part in parts:
         grouped += part if isinstance(part, list) else part.samples((), None) or ()
     return grouped if order is None else [grouped[place] for place in order.tolist()]
+
+
+def _ascending(ids: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Places of ids in [0, size) in their order, shape (n,)."""
+    bits = len(ids).bit_length()
+    if size.bit_length() + bits > 63:
+        return np.argsort(ids)
+    # numpy sorts numbers in less than half of the time in which it finds out their order.
+    packed = (ids << bits) | np.arange(len(ids))
+    packed.sort()
+    packed &= (1 << bits) - 1
+    return packed
 
 
 def checked_ids(ids: Sequence[int] | NDArray[np.int64], size: int) -> NDArray[np.int64]:

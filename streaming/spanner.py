@@ -64,16 +64,29 @@ class Spanner:
         Raises:
             IndexError: An id is not below the total.
         """
-        low, high = (int(ids.min()), int(ids.max())) if ids.size else (-1, -1)
-        if high >= self.size:
-            raise IndexError(f"Sample {high} is not in a dataset of {self.size} samples.")
-        if low >= 0:
-            only, place = self[low]
-            if high < self._bounds[only + 1]:  # As in a sequential pass: no search is needed.
-                return np.full(ids.shape, only, np.int64), ids - (low - place)
+        only = self.only(ids)
+        if only is not None:  # As in a sequential pass: no search is needed.
+            return np.full(ids.shape, only[0], np.int64), ids - only[1]
         shard = np.searchsorted(self._bounds, ids, "right") - 1
         offset = np.where(ids < 0, -1, ids - self._bounds[np.maximum(shard, 0)])
         return shard, offset
+
+    def only(self, ids: NDArray[np.int64]) -> tuple[int, int] | None:
+        """The shard that holds all of some samples, and its first sample; None: there are several.
+
+        Args:
+            ids: Sample ids, any shape; with padding they are not all in one.
+
+        Raises:
+            IndexError: An id is not below the total.
+        """
+        low, high = (int(ids.min()), int(ids.max())) if ids.size else (-1, -1)
+        if high >= self.size:
+            raise IndexError(f"Sample {high} is not in a dataset of {self.size} samples.")
+        if low < 0:
+            return None
+        shard, place = self[low]
+        return (shard, low - place) if high < self._bounds[shard + 1] else None
 
     def __getitem__(self, index: int) -> tuple[int, int]:
         """Find the shard of one sample, and the place in it.

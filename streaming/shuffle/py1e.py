@@ -111,7 +111,8 @@ def _order(places: NDArray[np.float64]) -> NDArray[np.intp]:
     its stable one every time.
     """
     order = np.argsort(places)
-    if (np.diff(places[order]) == 0).any():
+    ascending = places[order]
+    if (ascending[1:] == ascending[:-1]).any():
         return np.argsort(places, kind="stable")
     return order
 

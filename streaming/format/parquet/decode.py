@@ -32,7 +32,7 @@ _PIECE_BYTES = 1 << 19
 _PIECE_ROWS = 1 << 13
 _PROBE_ROWS = 64
 _BATCH_ROWS = 1 << 18
-_BATCH_BYTES = 8 << 20
+_BATCH_BYTES = 16 << 20
 # Bytes of a column that are read at once from a file that is not mapped.
 _BUFFER = 1 << 20
 

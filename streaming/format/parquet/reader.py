@@ -3,6 +3,7 @@
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -165,19 +166,27 @@ class ParquetReader(ShardReader):
         first, count = int(places[0]), len(places)
         if int(places[-1]) - first == count - 1 and bool((places[1:] > places[:-1]).all()):
             return self._span(first, first + count), None
+        if bool((places[1:] >= places[:-1]).all()):
+            return self._pick(places), None
         # In the order in which they lie in memory, which is read faster so.
-        order = None if bool((places[1:] >= places[:-1]).all()) else np.argsort(places)
-        inner = places if order is None else places[order]
-        bounds = np.searchsorted(inner, self._starts)
-        batches = []
-        for number in np.flatnonzero(np.diff(bounds)).tolist():
-            mine = inner[bounds[number] : bounds[number + 1]] - self._starts[number]
-            batches.append(self._batches[number].take(self._arrow.array(mine)))
-        if order is None:
-            return batches, None
+        order = np.argsort(places)
         back = np.empty_like(order)
         back[order] = np.arange(count)
-        return batches, back
+        return self._pick(places[order]), back
+
+    def _pick(self, places: NDArray[np.int64]) -> list[Any]:
+        """The rows at ascending places."""
+        array = self._arrow.array
+        if len(self._batches) == 1:
+            return [self._batches[0].take(array(places))]
+        bounds = np.searchsorted(places, self._starts).tolist()
+        return [
+            batch.take(array(places[a:b] - start))
+            for batch, start, (a, b) in zip(
+                self._batches, self._starts.tolist(), pairwise(bounds), strict=False
+            )
+            if a < b
+        ]
 
     def _span(self, start: int, stop: int) -> list[Any]:
         batches = []
@@ -244,16 +253,16 @@ class _Rows:
                 return None
             parts.append(other)
         batches = [batch for part in parts for batch in part.batches]
-        if order is None and len(parts) == 1:
-            return self.reader._make(batches, self.order)
-        places, first = [], 0
-        for part in parts:
-            count = sum(batch.num_rows for batch in part.batches)
-            mine = np.arange(count) if part.order is None else part.order
-            places.append(first + mine)
-            first += count
-        joined = np.concatenate(places)
-        return self.reader._make(batches, joined if order is None else joined[order])
+        if any(part.order is not None for part in parts):
+            places, first = [], 0
+            for part in parts:
+                count = sum(batch.num_rows for batch in part.batches)
+                mine = np.arange(count) if part.order is None else part.order
+                places.append(first + mine)
+                first += count
+            joined = np.concatenate(places)
+            order = joined if order is None else joined[order]
+        return self.reader._make(batches, order)
 
 
 @cache
