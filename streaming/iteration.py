@@ -222,7 +222,7 @@ def iterate(
         if start:  # The first shards come alone, so that they come soon.
             prefetcher.advance(start)
         slots = plan.ids(start, stop)
-        ids = slots[slots >= 0]
+        ids = slots if slots.min(initial=0) >= 0 else slots[slots >= 0]
         left -= len(ids)
         if not runtime.cache.is_inert():  # Else nothing can be missing.
             prefetcher.wait(np.unique(runtime.spanner(ids)[0]).tolist())

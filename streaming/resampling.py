@@ -206,7 +206,7 @@ class Resample:
 
     def __call__(self, ids: Ids, /) -> Ids:
         if self.is_identity or not self._size:
-            return np.where(ids < 0, -1, ids + self._first)
+            return np.where(ids < 0, -1, ids + self._first) if self._first else ids
         flat = ids.ravel()
         shard = np.minimum(np.searchsorted(self._ends, flat, "right"), len(self._ends) - 1)
         size, chosen = self._sizes[shard], self._chosen[shard]

@@ -59,6 +59,9 @@ class OrigLayout(Layout):
         self._per_rank = -(-self._per_node // ranks)
         self._missing = self._per_rank * ranks - self._per_node
         self._wraps_whole = ranks + self._missing - 1 > self._per_node
+        # One rank reads one canonical node: what is left of the epoch, as it is.
+        is_one = canonical == nodes == ranks == 1
+        self._is_plain = is_one and not self._is_cyclic and not self._pad
         if self._missing and self._wraps_whole:
             notes.append(
                 f"Only {self._per_node} samples are left for the {ranks} ranks of a node: some "
@@ -83,6 +86,12 @@ class OrigLayout(Layout):
             in_node = np.where(in_node >= self._per_node, earlier, in_node)
         entry = in_node * self.world.num_nodes + node + self._skip
         return np.where(in_rank < self._per_rank, self._read(entry), -1)
+
+    def of_worker(self, world: World, slots: Ids) -> Ids:
+        is_plain = self._is_plain and world.workers_per_rank == 1
+        if is_plain and int(slots.max(initial=0)) < self._per_rank:
+            return slots + self._skip
+        return super().of_worker(world, slots)
 
     def reads(self, node: int) -> list[tuple[int, ...] | None]:
         if self._is_cyclic:

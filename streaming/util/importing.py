@@ -1,6 +1,7 @@
 """Imports that wait until they are needed, and registries of names that files and users write."""
 
 import importlib
+import sys
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
@@ -22,6 +23,10 @@ def lazy(name: str, extra: str) -> ModuleType:
     Raises:
         MissingExtraError: The module is not installed.
     """
+    module = sys.modules.get(name)
+    # Importing again what is there takes 10 us; a module may be there that is not whole yet.
+    if module is not None and not getattr(module.__spec__, "_initializing", True):
+        return module
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -14,7 +14,7 @@ from streaming.format.column import Column
 from streaming.format.index import ShardInfo
 from streaming.format.lance.blobs import LanceBlob
 from streaming.format.lance.rows import Rows, Span, moved, open_rows
-from streaming.format.lance.values import columns_of, rows_of
+from streaming.format.lance.values import TableValues
 from streaming.format.reader import Remote, Sample, ShardReader, lost_index
 from streaming.format.tables import TablePlace
 
@@ -56,6 +56,7 @@ class LanceReader(ShardReader):
                 raise lost_index(path) from error
             rows = int(info.extra["physical"])
         self._span = Span(fragment, first, rows)
+        self._values: TableValues | None = None
 
     @classmethod
     def open_remote(
@@ -90,13 +91,11 @@ class LanceReader(ShardReader):
         placed = [(reader._span, reader._place_rows(offsets)) for reader, offsets in readers]
         with first._told_if_lost():
             batches = first._rows().read(placed, places)
-        rows = np.concatenate([span.first + offsets for span, offsets in placed])
-        blobs = _Blobs(
-            first._table, first._version, rows if places is None else moved(rows, places)
-        )
-        if method == "select":
-            return rows_of(batches, blobs)
-        return columns_of(batches, blobs)
+        blobs = _Blobs(first._table, first._version, placed, places)
+        values = first._values
+        if values is None:
+            values = first._values = TableValues(batches[0].schema)
+        return (values.rows if method == "select" else values.columns)(batches, blobs)
 
     def take(self, offsets: NDArray[np.int64]) -> list[Sample]:
         found: list[Sample] = (
@@ -153,15 +152,24 @@ class LanceReader(ShardReader):
 class _Blobs:
     """Makes the values of blob columns."""
 
-    def __init__(self, place: TablePlace, version: int, rows: NDArray[np.int64]) -> None:
-        self._place, self._version, self._rows = place, version, rows
+    def __init__(
+        self,
+        place: TablePlace,
+        version: int,
+        parts: Sequence[tuple[Span, NDArray[np.int64]]],
+        places: NDArray[np.int64] | None,
+    ) -> None:
+        self._place, self._version = place, version
+        self._parts, self._places = parts, places
 
     def values(self, column: str, sizes: Sequence[int | None]) -> list[LanceBlob | None]:
         """The values of a column, of which there are the sizes; None for no value."""
-        rows = self._rows.tolist()
+        rows = np.concatenate([span.first + offsets for span, offsets in self._parts])
+        if self._places is not None:
+            rows = moved(rows, self._places)
         return [
             None if size is None else LanceBlob(self._place, self._version, column, row, size)
-            for row, size in zip(rows, sizes, strict=True)
+            for row, size in zip(rows.tolist(), sizes, strict=True)
         ]
 
 

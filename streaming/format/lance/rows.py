@@ -26,10 +26,13 @@ __all__ = ["LanceRows", "Rows", "Span", "moved", "open_rows"]
 
 Ints = NDArray[np.int64]
 
-# Rows that are decoded together, if they are small.
-CHUNK = 8192
-# Bytes of such rows.
-CHUNK_BYTES = 2 << 20
+# Rows of a batch of a scan.
+BATCH = 1 << 14
+# Rows that are decoded together and kept, if they are small: the more, the fewer calls make a block
+# of shuffled rows.
+CHUNK = 1 << 15
+# Bytes of either.
+CHUNK_BYTES = 4 << 20
 # Bytes of decoded rows that a process keeps, of all tables.
 LIMIT = 64 << 20
 # Rows that tell how large rows are in memory.
@@ -150,6 +153,7 @@ class LanceRows:
             size += sum(file.file_size_bytes or 0 for file in fragment.metadata.files)
         self._mean = max(1, size // max(1, num_rows))
         self._chunk = max(64, min(CHUNK, CHUNK_BYTES // self._mean))
+        self._batch = min(BATCH, self._chunk)
 
     def _take(self, rows: Ints) -> Any:
         """Rows of the table, by one call."""
@@ -177,7 +181,7 @@ class LanceRows:
             columns=self._columns,
             fragments=[self._dataset.get_fragment(span.fragment)],
             offset=start,
-            batch_size=self._chunk,
+            batch_size=self._batch,
             batch_readahead=4,
             scan_in_order=True,
         )
@@ -192,13 +196,14 @@ class LanceRows:
             [span.first + offsets // self._chunk * self._chunk for span, offsets in parts]
         )
         stops = np.repeat([s.first + s.rows for s, _ in parts], [len(o) for _, o in parts])
-        if places is not None:
-            rows, heads, stops = (moved(values, places) for values in (rows, heads, stops))
-        order = np.argsort(rows, kind="stable")
-        rows, heads, stops = rows[order], heads[order], stops[order]
+        order = np.arange(len(rows)) if places is None else places
+        if (rows[1:] < rows[:-1]).any():
+            ascending = np.argsort(rows)
+            rows, heads, stops, order = (x[ascending] for x in (rows, heads, stops, order))
+        bounds = [0, *(np.flatnonzero(heads[1:] != heads[:-1]) + 1).tolist(), len(rows)]
         pieces = [
             (int(heads[a]), min(int(heads[a]) + self._chunk, int(stops[a])), a, b)
-            for a, b in pairwise(np.flatnonzero(np.diff(heads, prepend=-1, append=-1)).tolist())
+            for a, b in pairwise(bounds)
         ]
         chunks = self._get_chunks(pieces)
         found, wanted, rest = [], [], []

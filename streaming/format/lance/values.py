@@ -1,6 +1,6 @@
 """Record batches as samples and as columns: as those of Parquet, and blobs beside them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from streaming.format.column import Column
@@ -8,7 +8,7 @@ from streaming.format.parquet.reader import row_maker
 from streaming.format.reader import Sample
 from streaming.util.importing import lazy
 
-__all__ = ["Blobs", "columns_of", "rows_of"]
+__all__ = ["Blobs", "TableValues"]
 
 # Rows that are made at once: lists of this length stay in the CPU's cache.
 _SLICE = 1024
@@ -22,42 +22,47 @@ class Blobs(Protocol):
         ...
 
 
-def rows_of(batches: Sequence[Any], blobs: Blobs) -> list[Sample]:
-    """One dict a row."""
-    values: Any = lazy("streaming.format.parquet.values", "lance")
-    schema = batches[0].schema
-    make = row_maker(len(schema))
-    is_blob = [_is_blob(field) for field in schema]
-    lists = [values.make_lists(field) for field in schema]
-    rows: list[Sample] = []
-    if not any(is_blob):
-        for batch in batches:
-            for at in range(0, batch.num_rows, _SLICE):
-                piece = batch.slice(at, _SLICE)
-                columns = [convert(piece.column(i)) for i, convert in enumerate(lists)]
-                rows += make(schema.names, columns)
-        return rows
-    columns = [
-        _blobs(schema.field(i).name, [batch.column(i) for batch in batches], blobs)
-        if is_blob[i]
-        else [value for batch in batches for value in convert(batch.column(i))]
-        for i, convert in enumerate(lists)
-    ]
-    return make(schema.names, columns)
+class TableValues:
+    """Makes the values of a table's rows.
 
+    Args:
+        schema: Of the record batches.
+    """
 
-def columns_of(batches: Sequence[Any], blobs: Blobs) -> Mapping[str, Column]:
-    """One column a name: see `ShardReader.take_columns`."""
-    values: Any = lazy("streaming.format.parquet.values", "lance")
-    arrow, found = lazy("pyarrow", "lance"), dict[str, Column]()
-    for i, field in enumerate(batches[0].schema):
-        arrays = [batch.column(i) for batch in batches]
-        if _is_blob(field):
-            found[field.name] = _blobs(field.name, arrays, blobs)
-        else:
-            array = arrays[0] if len(arrays) == 1 else arrow.concat_arrays(arrays)
-            found[field.name] = values.as_column(field, array)
-    return found
+    def __init__(self, schema: Any) -> None:
+        values: Any = lazy("streaming.format.parquet.values", "lance")
+        self._names = schema.names
+        self._is_blob = [_is_blob(field) for field in schema]
+        self._lists = [values.make_lists(field) for field in schema]
+        self._columns = [values.make_column(field) for field in schema]
+        self._row = row_maker(len(schema))
+
+    def rows(self, batches: Sequence[Any], blobs: Blobs) -> list[Sample]:
+        """One dict a row."""
+        names, rows = self._names, list[Sample]()
+        if not any(self._is_blob):
+            for batch in batches:
+                for at in range(0, batch.num_rows, _SLICE):
+                    piece = batch.slice(at, _SLICE)
+                    columns = [convert(piece.column(i)) for i, convert in enumerate(self._lists)]
+                    rows += self._row(names, columns)
+            return rows
+        columns = [
+            _blobs(names[i], [batch.column(i) for batch in batches], blobs)
+            if self._is_blob[i]
+            else [value for batch in batches for value in convert(batch.column(i))]
+            for i, convert in enumerate(self._lists)
+        ]
+        return self._row(names, columns)
+
+    def columns(self, batches: Sequence[Any], blobs: Blobs) -> dict[str, Column]:
+        """One column a name: see `ShardReader.take_columns`."""
+        found: dict[str, Column] = {}
+        for i, name in enumerate(self._names):
+            arrays = [batch.column(i) for batch in batches]
+            is_blob, make = self._is_blob[i], self._columns[i]
+            found[name] = _blobs(name, arrays, blobs) if is_blob else make(arrays)
+        return found
 
 
 def _blobs(name: str, arrays: Sequence[Any], blobs: Blobs) -> list[Any]:

@@ -57,6 +57,7 @@ class ParquetReader(ShardReader):
         self._numbers = [schema.get_field_index(name) for name in names]
         self._fields = [schema.field(number) for number in self._numbers]
         self._lists = [self._values.make_lists(field) for field in self._fields]
+        self._makers = [self._values.make_column(field) for field in self._fields]
         self._row = row_maker(len(names))
 
     @property
@@ -98,12 +99,11 @@ class ParquetReader(ShardReader):
     def take_columns(self, offsets: NDArray[np.int64]) -> Mapping[str, Column]:
         batches, order = self._find(self._place(offsets))
         columns = {}
-        for name, number, field in zip(self._names, self._numbers, self._fields, strict=True):
+        for name, number, make in zip(self._names, self._numbers, self._makers, strict=True):
             arrays = [batch.column(number) for batch in batches]
-            array = arrays[0] if len(arrays) == 1 else self._arrow.concat_arrays(arrays)
             if order is not None:
-                array = array.take(self._arrow.array(order))
-            columns[name] = self._values.as_column(field, array)
+                arrays = [self._arrow.concat_arrays(arrays).take(self._arrow.array(order))]
+            columns[name] = make(arrays)
         return columns
 
     def get_item(self, idx: int) -> Sample:

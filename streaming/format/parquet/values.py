@@ -16,9 +16,10 @@ from streaming.format.column import ArrowColumn, BytesColumn, Column
 from streaming.format.parquet.schema import KIND
 from streaming.util.importing import lazy
 
-__all__ = ["Convert", "as_column", "lists_of", "make_decoder", "make_lists"]
+__all__ = ["Convert", "MakeColumn", "lists_of", "make_column", "make_decoder", "make_lists"]
 
 Convert = Callable[[Any], list[Any]]  # an Arrow array to one value a row
+MakeColumn = Callable[[Sequence[Any]], Column]  # Arrow arrays, one after another, to a column
 
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
 
@@ -75,31 +76,55 @@ def make_decoder(field: pa.Field, decode: Callable[[bytes], Any]) -> Convert | N
     return None
 
 
-def as_column(field: pa.Field, array: Any) -> Column:
-    """A column without an object a value: numpy where every row has a number, else Arrow.
+def make_column(field: pa.Field) -> MakeColumn:
+    """What makes a column without an object a value: of numpy where every row has a number.
 
     Args:
         field: The column, of a plain type.
-        array: Its values.
+
+    Returns:
+        A function of its values, one array after another; one at least.
     """
     kind = field.type
-    mark = (field.metadata or {}).get(KIND, b"")
-    if array.null_count or (mark and not mark.startswith(b"tensor")):
-        return ArrowColumn(array, partial(lists_of, field))
-    is_naive = pa.types.is_timestamp(kind) and kind.tz is None
-    if _is_number(kind) or is_naive or pa.types.is_duration(kind):
-        found: NDArray[Any] = np.array(array.to_numpy(zero_copy_only=False))
-        return found
-    if pa.types.is_date32(kind):
-        return np.array(array.to_numpy(zero_copy_only=False))
+    mark = (field.metadata or {}).get(KIND, b"").decode()
+    as_arrow = partial(_as_arrow, field)
+    if mark and not mark.startswith("tensor"):
+        return as_arrow
+    if _has_numbers(kind):
+        return partial(_unless_null, _as_numbers, as_arrow)
     if _has_offsets(kind):
-        return _as_bytes(kind, array)
+        return partial(_unless_null, partial(_as_bytes, kind), as_arrow)
     if pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type):
-        values = array.flatten()
-        if not values.null_count:
-            shape = _shape_of(mark.decode(), kind.list_size)
-            return np.array(_to_numpy(values)).reshape(len(array), *shape)
-    return ArrowColumn(array, partial(lists_of, field))
+        shape = _shape_of(mark, kind.list_size)
+        return partial(_unless_null, partial(_as_rows, shape, as_arrow), as_arrow)
+    return as_arrow
+
+
+def _unless_null(make: MakeColumn, as_arrow: MakeColumn, arrays: Sequence[Any]) -> Column:
+    for array in arrays:
+        if array.null_count:
+            return as_arrow(arrays)
+    return make(arrays)
+
+
+def _as_arrow(field: pa.Field, arrays: Sequence[Any]) -> Column:
+    return ArrowColumn(_joined(arrays), partial(lists_of, field))
+
+
+def _as_numbers(arrays: Sequence[Any]) -> Column:
+    return np.concatenate([_to_numpy(array) for array in arrays])
+
+
+def _as_rows(shape: tuple[int, ...], as_arrow: MakeColumn, arrays: Sequence[Any]) -> Column:
+    array = _joined(arrays)
+    values = array.flatten()
+    if values.null_count:
+        return as_arrow([array])
+    return np.array(_to_numpy(values)).reshape(len(array), *shape)
+
+
+def _joined(arrays: Sequence[Any]) -> Any:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
 def _marked(field: pa.Field, mark: str) -> Convert:
@@ -287,22 +312,40 @@ def _arrays(array: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> list[An
     ]
 
 
-def _as_bytes(kind: pa.DataType, array: Any) -> BytesColumn:
+def _as_bytes(kind: pa.DataType, arrays: Sequence[Any]) -> Column:
+    """Texts or bytes put together by one copy."""
     is_large = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    _, ends, data = array.buffers()
     width = np.dtype(np.int64 if is_large else np.int32)
-    if ends is None or not len(array):
-        return BytesColumn(b"", np.zeros(len(array) + 1, np.int64), is_text=is_text)
-    offsets = np.frombuffer(ends, width, len(array) + 1, array.offset * width.itemsize)
-    first, last = int(offsets[0]), int(offsets[-1])
-    joined = data.slice(first, last - first).to_pybytes() if data is not None else b""
-    return BytesColumn(joined, offsets.astype(np.int64) - first, is_text=is_text)
+    offsets = np.zeros(sum(map(len, arrays)) + 1, np.int64)
+    pieces: list[Any] = []
+    row = size = 0
+    for array in arrays:
+        _, ends, data = array.buffers()
+        count = len(array)
+        if ends is not None and count:
+            found = np.frombuffer(ends, width, count + 1, array.offset * width.itemsize)
+            first, last = int(found[0]), int(found[-1])
+            np.add(found[1:], size - first, out=offsets[row + 1 : row + count + 1])
+            if data is not None:
+                pieces.append(data.slice(first, last - first))
+                size += last - first
+        else:
+            offsets[row + 1 : row + count + 1] = size
+        row += count
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return BytesColumn(b"".join(pieces), offsets, is_text=is_text)
 
 
 def _to_numpy(array: Any) -> NDArray[Any]:
     found: NDArray[Any] = array.to_numpy(zero_copy_only=False)
     return found
+
+
+def _has_numbers(kind: pa.DataType) -> bool:
+    """Whether values are numbers of numpy, or points in time without a zone, or days."""
+    is_naive = pa.types.is_timestamp(kind) and kind.tz is None
+    is_time = is_naive or pa.types.is_duration(kind) or pa.types.is_date32(kind)
+    return is_time or _is_number(kind)
 
 
 def _is_number(kind: pa.DataType) -> bool:
