@@ -297,11 +297,12 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
             sample_id: In [0, size).
             retry: Has no effect: a sample that is read can't be evicted meanwhile.
         """
-        return self._runtime.get().get(sample_id)
+        runtime = self._runtime.value or self._runtime.get()
+        return runtime.get(sample_id)
 
     def __getitem__(self, at: Any) -> Any:
         """See `Array.__getitem__`."""
-        if type(at) is int and 0 <= at < self.num_samples:  # What `size` is, but one call less.
+        if type(at) is int and 0 <= at < self._known_size:  # Nearly always.
             return self.get_item(at)
         return super().__getitem__(at)
 
@@ -704,7 +705,7 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
                     f"The state is of version {wanted} of {stream.remote or stream.local}, but "
                     f"`version` is {stream.version}. Leave it out, or give the state's."
                 )
-        runtime = self._runtime.peek()
+        runtime = self._runtime.value
         self._open_streams(versions)
         if runtime is not None:
             runtime.close()
@@ -805,6 +806,8 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         self.sample_offset_per_shard = self.samples_per_shard.cumsum() - self.samples_per_shard
         self.num_shards = len(self.samples_per_shard)
         self.num_samples = int(self.samples_per_stream.sum())
+        # What `size` is, but one call less; a subclass with a size of its own is asked each time.
+        self._known_size = self.num_samples if type(self).size is StreamingDataset.size else 0
         self.spanner = Spanner(self.samples_per_shard)
 
 

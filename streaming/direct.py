@@ -252,7 +252,7 @@ class DirectDataset(Array):
 
     def close(self) -> None:
         """Drop what is here. The next read begins anew."""
-        runtime = self._runtime.peek()
+        runtime = self._runtime.value
         if runtime is not None:
             runtime.close()
             self._runtime = PerProcess(self._make)

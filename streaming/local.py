@@ -89,7 +89,8 @@ class LocalDataset(Array, Dataset[Sample]):
 
     def get_item(self, sample_id: int) -> Sample:
         """Get one sample; `sample_id` is in [0, size)."""
-        return self._runtime.get().get(sample_id)
+        runtime = self._runtime.value or self._runtime.get()
+        return runtime.get(sample_id)
 
     def __getitems__(self, sample_ids: Sequence[int]) -> list[Any]:
         """Get a batch of samples at once. A DataLoader calls this where there is one.

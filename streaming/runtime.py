@@ -7,6 +7,7 @@ each shard it touches; nothing here is done per sample but the handing out.
 import logging
 import os
 import threading
+import weakref
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -40,46 +41,52 @@ MAX_READERS = 1024
 MAX_GONE = 8
 
 
-class _Process:
-    """The number of this process, without the system call that asks for it."""
-
-    def __init__(self) -> None:
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Ask."""
-        self.pid = os.getpid()
-
-
-_process = _Process()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_process.refresh)
-
-
 class PerProcess(Generic[T]):
     """A value that each process makes for itself when it first asks.
 
-    A forked or spawned process starts without one. What a fork copied is forgotten, not closed: it
-    is still in use where it came from.
+    A forked or spawned process starts without one. What a fork copied is kept, but never used, nor
+    closed: it is still in use where it came from.
+
+    Args:
+        make: Makes it.
+
+    Attributes:
+        value: This process's value if it has been made. To look here first saves a call.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
-        self._value: T | None = None
-        self._pid = 0
+        self.value: T | None = None
+        self._copied: T | None = None
+        _each.add(self)
 
     def get(self) -> T:
         """This process's value."""
-        if self._value is None or self._pid != _process.pid:
-            self._value, self._pid = self._make(), _process.pid
-        return self._value
+        if self.value is None:
+            self.value = self._make()
+        return self.value
 
-    def peek(self) -> T | None:
-        """This process's value if it has been made."""
-        return self._value if self._pid == _process.pid else None
+    def forget(self) -> None:
+        """Start without one, in a process that was forked."""
+        self._copied, self.value = self.value or self._copied, None
 
     def __getstate__(self) -> dict[str, object]:
-        return {"_make": self._make, "_value": None, "_pid": 0}
+        return {"_make": self._make}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        PerProcess.__init__(self, state["_make"])
+
+
+_each: "weakref.WeakSet[PerProcess[Any]]" = weakref.WeakSet()
+
+
+def _forget_each() -> None:
+    for held in list(_each):
+        held.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_each)
 
 
 class Runtime:

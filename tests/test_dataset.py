@@ -433,3 +433,16 @@ def test_an_index_that_is_no_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "index.json").symlink_to("/dev/zero")
     with pytest.raises(IndexFormatError, match="not a file"):
         StreamingDataset(local=str(tmp_path))
+
+
+def test_a_subclass_with_a_smaller_size_ends_there(tmp_path: Path) -> None:
+    class Half(StreamingDataset):
+        @property
+        def size(self) -> int:
+            return self.num_samples // 2
+
+    dataset = Half(local=str(write_dataset(tmp_path / "data")), batch_size=1)
+    half = dataset.num_samples // 2
+    assert dataset[half - 1] == dataset[-1]
+    with pytest.raises(IndexError, match=str(half)):
+        dataset[half]

@@ -160,6 +160,8 @@ class BytesColumn:
 
     def slice(self, start: int, stop: int) -> "BytesColumn":
         """The values in [start, stop)."""
+        if start == 0 and stop == len(self):
+            return self
         offsets = self.offsets[start : stop + 1]
         buffer = self.buffer[offsets[0] : offsets[-1]]
         return BytesColumn(buffer, offsets - offsets[0], is_text=self.is_text)
