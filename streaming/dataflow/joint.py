@@ -101,10 +101,16 @@ class JointDataflowLoader:
             StateError: It lacks a loader, or has one that is not here.
         """
         able = {name for name, loader in self.dataloaders.items() if hasattr(loader, "state_dict")}
+        if not isinstance(state, Mapping) or type(state.get(_STEP)) is not int:
+            raise StateError(
+                f"The state of a joint loader is a dict with the number of steps, {_STEP!r}, but "
+                f"this is {state!r:.100}."
+            )
         inner = state.get("loaders")
         if not isinstance(inner, Mapping) or inner.keys() != able:
+            names = sorted(map(str, inner)) if isinstance(inner, Mapping) else ()
             raise StateError(
-                f"The state is of loaders {', '.join(sorted(inner or ())) or 'of no name'}; here "
+                f"The state is of loaders {', '.join(names) or 'of no name'}; here "
                 f"there are {', '.join(sorted(able)) or 'none'}."
             )
         for name in able:

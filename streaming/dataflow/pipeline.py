@@ -289,8 +289,8 @@ class Pipeline:
 
     def _restore(self, state: StreamState) -> None:
         work = self._work
-        pending: list[Token] = list(map(as_token, state.pending))
-        held: list[list[Token]] = [list(map(as_token, group)) for group in state.held]
+        pending = list(map(self._token, state.pending))
+        held = [list(map(self._token, group)) for group in state.held]
         wanted = [*(token for group in held for token in group), *pending]
         if state.source is not None:
             self._cursor.load_state_dict(state.source)
@@ -308,6 +308,16 @@ class Pipeline:
         self._grouping.load_state_dict(state.batcher)
         self._groups, self._skipped = state.groups, state.skipped
         self._dropped = state.dropped
+
+    def _token(self, value: Json) -> Token:
+        token = as_token(value)
+        try:
+            hash(token)
+        except TypeError:
+            raise StateError(
+                f"The state names a sample{self._where()} by {value!r:.100}, which is no token."
+            ) from None
+        return token
 
     def _recover(self, bases: dict[Token, None], replay: int) -> dict[Token, RawItem]:
         """The items of some tokens: fetched, or read again."""

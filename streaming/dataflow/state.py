@@ -5,16 +5,33 @@ tokens and never holds them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from streaming.dataflow.base import Json
 from streaming.errors import StateError
 
-__all__ = ["FORMAT", "LoaderState", "StreamState", "differences", "merge_states", "parse_states"]
+__all__ = [
+    "FORMAT",
+    "MAX_STREAMS",
+    "Count",
+    "LoaderState",
+    "StreamState",
+    "differences",
+    "merge_states",
+    "parse_part",
+    "parse_states",
+]
 
 FORMAT = 1
+MAX_STREAMS = 2**20  # Far above any job; what is listed by logical stream stays small.
+
+# Exact in any JSON, and far from where sums with a seed leave 64 bits.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+_Streams = Annotated[int, msgspec.Meta(ge=1, le=MAX_STREAMS)]
+
+_T = TypeVar("_T")
 
 
 class StreamState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -34,13 +51,13 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """
 
     source: Any = None
-    replay: int = 0
+    replay: Count = 0
     pending: list[Any] = []
     held: list[list[Any]] = []
     batcher: Any = None
-    groups: int = 0
-    skipped: int = 0
-    dropped: int = 0
+    groups: Count = 0
+    skipped: Count = 0
+    dropped: Count = 0
     ended: bool = False
 
 
@@ -58,9 +75,9 @@ class LoaderState(msgspec.Struct, frozen=True, kw_only=True):
 
     format: int
     streams: dict[str, StreamState]
-    delivered: int
-    num_streams: int
-    origin: tuple[int, int]
+    delivered: Count
+    num_streams: _Streams
+    origin: tuple[_Streams, _Streams]
     fingerprint: dict[str, Any]
 
     def to_json(self) -> dict[str, Json]:
@@ -84,6 +101,11 @@ def parse_states(states: Mapping[str, Json] | Sequence[Mapping[str, Json]]) -> L
     Raises:
         StateError: They are no states, or don't belong together.
     """
+    if not isinstance(states, Mapping | list | tuple):
+        raise StateError(
+            f"The state of a DataflowLoader is a dict, or a list of them, one of each rank, but "
+            f"this is a {type(states).__name__}."
+        )
     several = [states] if isinstance(states, Mapping) else list(states)
     if not several:
         raise StateError("There is no state in an empty list.")
@@ -116,6 +138,25 @@ def _parse(state: Mapping[str, Json]) -> LoaderState:
         return msgspec.convert(dict(state), LoaderState)
     except msgspec.ValidationError as error:
         raise StateError(f"The state of the DataflowLoader is damaged: {error}") from error
+
+
+def parse_part(value: Json, kind: type[_T], what: str) -> _T:
+    """Check the part of a state that only its maker can read.
+
+    Args:
+        value: What the state holds there.
+        kind: What it must be; msgspec says how.
+        what: What it is, in the message.
+
+    Raises:
+        StateError: It is something else.
+    """
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise StateError(
+            f"{what} in the state of a DataflowLoader is damaged: it is {value!r:.100}. {error}."
+        ) from error
 
 
 def differences(mine: Json, other: Json, name: str = "") -> list[str]:

@@ -7,6 +7,7 @@ from streaming.dataflow.batchers.pooled import PoolBatcher, Size
 from streaming.dataflow.processors.basic import IdentityProcessor
 from streaming.dataflow.roles import Roles
 from streaming.dataflow.seeding import generator, seed_everything
+from streaming.errors import StateError
 
 __all__ = ["Work"]
 
@@ -84,7 +85,8 @@ class Work:
         """The token of the item that a sample was made of."""
         if not self._levels:
             return token
-        assert isinstance(token, tuple)
+        if not isinstance(token, tuple) or len(token) <= self._levels:
+            raise StateError(f"The state names sample {token!r:.100}, which lacks its number.")
         base = token[: -self._levels]
         return base[0] if len(base) == 1 else base
 

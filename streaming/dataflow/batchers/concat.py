@@ -6,7 +6,8 @@ from typing import Any
 
 from streaming.dataflow.base import Group, Json, Sample, Token
 from streaming.dataflow.batchers.pooled import Pool, PoolBatcher, Size
-from streaming.errors import ConfigError
+from streaming.dataflow.state import Count, parse_part
+from streaming.errors import ConfigError, StateError
 
 __all__ = ["ConcatBatcher"]
 
@@ -71,6 +72,11 @@ class _ConcatPool(Pool):
             size = self._batcher.sample_size(sample)
             if size:
                 if not self._queue:
+                    if self._used >= size:
+                        raise StateError(
+                            f"The state has a document of which {self._used} tokens are used, but "
+                            f"it has {size}. Were the data, or the processor, changed?"
+                        )
                     self._total = -self._used  # Of a document that comes back after a resume.
                 self._queue.append((token, sample, size))
                 self._total += size
@@ -112,7 +118,7 @@ class _ConcatPool(Pool):
         return self._used
 
     def load_state_dict(self, state: Json) -> None:
-        self._used = int(state)
+        self._used = parse_part(state, Count, "The place in a document")
 
     def _piece(self, sample: Sample, start: int, stop: int, size: int) -> Sample:
         if (start, stop) == (0, size):

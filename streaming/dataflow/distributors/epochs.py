@@ -2,9 +2,10 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import cast, overload
+from typing import overload
 
 from streaming.dataflow.base import Cursor, Json, RawItem, Token
+from streaming.dataflow.state import Count, parse_part
 from streaming.errors import ConfigError, StateError
 
 __all__ = ["EpochCursor", "Places", "check_epochs", "cut"]
@@ -88,17 +89,21 @@ class EpochCursor(Cursor):
         return [self._epoch, self._place]
 
     def load_state_dict(self, state: Json) -> None:
-        epoch, place = state
-        if epoch < 0 or not 0 <= place <= self._size:
+        self._epoch, self._place = self._parse(state, self._size)
+
+    def fetch(self, token: Token) -> RawItem:
+        epoch, place = self._parse(token, self._size - 1)
+        return self.read(epoch, place, place + 1)[0]
+
+    def _parse(self, value: Json, last: int) -> tuple[int, int]:
+        """An epoch, and a place that is not behind the last one."""
+        epoch, place = parse_part(value, tuple[Count, Count], "The epoch and place of an item")
+        if place > last:
             raise StateError(
                 f"Place {place} of epoch {epoch} is not in a part of {self._size} items. The state "
                 f"is of other data, or of another number of ranks and workers."
             )
-        self._epoch, self._place = epoch, place
-
-    def fetch(self, token: Token) -> RawItem:
-        epoch, place = cast(tuple[int, int], token)
-        return self.read(epoch, place, place + 1)[0]
+        return epoch, place
 
 
 def cut(size: int, unit: int, num_units: int) -> range:

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 
+import msgspec
+
 from streaming.dataflow.base import Cursor, DataDistributor, Json, RawItem, StreamPlan, Token
 from streaming.dataflow.distributors.epochs import check_epochs
 from streaming.dataflow.distributors.workers import seen_as_worker
-from streaming.errors import ConfigError
+from streaming.dataflow.state import Count, parse_part
+from streaming.errors import ConfigError, StateError
 
 __all__ = ["IterableDistributor"]
 
@@ -150,6 +153,13 @@ class _Part:
     worker: tuple[int, int] = (0, 1)
 
 
+class _Place(msgspec.Struct):
+    number: Count
+    index: Count
+    passes: Count = msgspec.field(name="pass")
+    source: Any = msgspec.UNSET
+
+
 class _IterableCursor(Cursor):
     """One logical stream of an iterable."""
 
@@ -195,14 +205,14 @@ class _IterableCursor(Cursor):
         return state
 
     def load_state_dict(self, state: Json) -> None:
-        self._pass, self._number = int(state["pass"]), int(state["number"])
-        self._index = int(state["index"])
+        found = parse_part(state, _Place, "The place in an iterable")
+        self._pass, self._number, self._index = found.passes, found.number, found.index
         if not self._index:
             return
         with seen_as_worker(*self._part.worker):
-            if self._has_state and "source" in state:
+            if self._has_state and found.source is not msgspec.UNSET:
                 self._set_epoch()
-                self._part.source.load_state_dict(state["source"])
+                self._load_source(found.source)
                 self._items = iter(self._part.source)
                 return
             logger.warning(
@@ -211,8 +221,21 @@ class _IterableCursor(Cursor):
                 self._index,
             )
             self._items = self._begin()
-            for _ in islice(self._items, self._index):
-                pass
+            came = sum(1 for _ in islice(self._items, self._index))
+            if came < self._index:
+                raise StateError(
+                    f"{type(self._part.source).__name__} gave {came} items, but the state is of a "
+                    f"place behind {self._index}. It is not the source that it was saved with."
+                )
+
+    def _load_source(self, state: Json) -> None:
+        try:
+            self._part.source.load_state_dict(state)
+        except Exception as error:
+            raise StateError(
+                f"{type(self._part.source).__name__} does not take the place {state!r:.100} that "
+                f"the state has for it: {type(error).__name__}: {error}"
+            ) from error
 
     def _begin(self) -> Iterator[RawItem]:
         source = self._part.source

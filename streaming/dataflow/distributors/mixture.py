@@ -2,7 +2,9 @@
 
 import random
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, cast
+from typing import Any, Literal
+
+import msgspec
 
 from streaming.dataflow.base import (
     Cursor,
@@ -14,6 +16,7 @@ from streaming.dataflow.base import (
     open_cursor,
 )
 from streaming.dataflow.seeding import hashed_fraction
+from streaming.dataflow.state import Count, parse_part
 from streaming.errors import ConfigError, EmptyDatasetError, StateError
 
 __all__ = ["MixtureDistributor"]
@@ -135,6 +138,11 @@ class _HashDraws:
         return drawable[-1][0]
 
 
+class _Place(msgspec.Struct):
+    draws: Count
+    sources: dict[str, Any]
+
+
 class _MixtureCursor(Cursor):
     """One logical stream of a mixture."""
 
@@ -157,18 +165,24 @@ class _MixtureCursor(Cursor):
         return {"draws": self._number, "sources": sources}
 
     def load_state_dict(self, state: Json) -> None:
-        sources: Mapping[str, Any] = state["sources"]
+        found = parse_part(state, _Place, "The place in a mixture")
+        sources = found.sources
         if sources.keys() != self._cursors.keys():
             raise StateError(
                 f"The state is of a mixture of {', '.join(sorted(sources))}; this one is of "
                 f"{', '.join(sorted(self._cursors))}."
             )
-        self._number = int(state["draws"])
+        self._number = found.draws
         for name, cursor in self._cursors.items():
             cursor.load_state_dict(sources[name])
 
     def fetch(self, token: Token) -> RawItem:
-        name, inner = cast(tuple[str, Token], token)
+        name, inner = parse_part(token, tuple[str, Any], "The token of an item of a mixture")
+        if name not in self._cursors:
+            raise StateError(
+                f"The state has an item of source {name!r}; this mixture is of "
+                f"{', '.join(sorted(self._cursors))}."
+            )
         return self._cursors[name].fetch(inner)
 
     def close(self) -> None:

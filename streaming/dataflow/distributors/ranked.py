@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, cast
+from typing import Any
 
 from streaming.dataflow.base import (
     Cursor,
@@ -15,6 +15,7 @@ from streaming.dataflow.base import (
     open_cursor,
 )
 from streaming.dataflow.distributors.iterable import IterableDistributor
+from streaming.dataflow.state import parse_part
 from streaming.errors import ConfigError
 
 __all__ = ["RankPartitionedDistributor", "allot"]
@@ -165,7 +166,8 @@ class _NamedCursor(Cursor):
         self._cursor.load_state_dict(state)
 
     def fetch(self, token: Token) -> RawItem:
-        return self._cursor.fetch(cast(tuple[str, Token], token)[1])
+        _, inner = parse_part(token, tuple[str, Any], "The token of an item of a dataset")
+        return self._cursor.fetch(inner)
 
     def close(self) -> None:
         self._cursor.close()
