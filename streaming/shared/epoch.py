@@ -5,6 +5,7 @@ its workers by path. The record in it is one small file, changed under a kernel 
 name that somebody else could guess, and nothing waits for anybody.
 """
 
+import errno
 import multiprocessing
 import multiprocessing.util
 import os
@@ -283,6 +284,10 @@ def sweep_runs(prefix: str | None = None, *, is_dry: bool = False) -> list[Path]
                     lease.release()
         except FileNotFoundError:
             continue  # Its owner, or another sweep, was quicker.
+        except OSError as error:
+            # A third one looked at the lock at this moment, and so made its file again.
+            if error.errno != errno.ENOTEMPTY:
+                raise
     return removed
 
 

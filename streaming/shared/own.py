@@ -19,6 +19,7 @@ from streaming.shared.sharing import make_directory
 __all__ = ["OwnFile", "is_dead", "own_files", "read_own_file", "sweep_unborn"]
 
 _NEW = ".new"
+_ATTEMPTS = 10
 
 
 class OwnFile:
@@ -40,6 +41,16 @@ class OwnFile:
         # Locked before it has its name, or it would be taken for a dead one's.
         new = folder / f"{name}{_NEW}"
         self._lease = FileLock(new)
+        for attempt in range(_ATTEMPTS):
+            try:
+                self.values = self._make(new, mark, size)
+                return
+            except FileNotFoundError:
+                # `sweep_unborn` of another process may come between its making and its locking.
+                if attempt + 1 == _ATTEMPTS or not folder.is_dir():
+                    raise
+
+    def _make(self, new: Path, mark: bytes, size: int) -> NDArray[np.int64]:
         self._lease.acquire(shared=True)
         try:
             # Written, not left sparse, as in SharedTable.
@@ -47,12 +58,13 @@ class OwnFile:
                 file.write(mark + bytes(8 * size))
                 file.flush()
                 data = mmap.mmap(file.fileno(), 0)
-            self.values: NDArray[np.int64] = np.frombuffer(data, np.int64, offset=len(mark))
             new.rename(self.path)
         except BaseException:
             self._lease.release()
             new.unlink(missing_ok=True)
             raise
+        values: NDArray[np.int64] = np.frombuffer(data, np.int64, offset=len(mark))
+        return values
 
     def close(self) -> None:
         """Let others see that this process has done with it. The numbers stay."""

@@ -10,6 +10,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -170,6 +171,25 @@ def test_a_sweep_leaves_young_ones_without_a_lease_and_what_is_not_ours() -> Non
     for path in (young, target):
         shutil.rmtree(path)
     link.unlink()
+
+
+def test_a_sweep_that_another_one_disturbs_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    dead = RunDirectory()
+    lease = dead.path / "lease"
+    dead._finalizer.detach()
+    dead._lease.release()
+    rmdir = os.rmdir
+
+    def disturbed(path: Any, **options: Any) -> None:
+        if not lease.exists():
+            lease.touch()  # As whoever opens the lock that was there a moment ago.
+        rmdir(path, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rmdir", disturbed)
+        assert sweep_runs() == []
+    assert sweep_runs() == [dead.path]
+    assert runs() == []
 
 
 def test_a_record_that_was_removed_is_an_error_and_no_new_beginning(tmp_path: Path) -> None:
