@@ -1,11 +1,13 @@
 """The shards of a dataset on this node: get them here, keep them, drop them."""
 
+import errno
 import logging
+import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +16,7 @@ from streaming.errors import CacheError, ShardCorruptError
 from streaming.format import open_reader
 from streaming.format.reader import ShardReader
 from streaming.shared.counts import Counts
-from streaming.shared.directory import CacheDirectory, DirectoryState, state_errors
+from streaming.shared.directory import CacheDirectory, DirectoryState, state_errors, state_path
 from streaming.shared.files import Identity, Source
 from streaming.shared.origin import check_unchanged, restore_origin
 from streaming.shared.room import Room, evict
@@ -27,6 +29,9 @@ __all__ = ["CacheDirectory", "CachePart", "ShardCache", "Source", "obtain_index"
 logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 1.0  # how long it is believed that nothing is missing
+_ATTEMPTS = 5  # at a shard whose files are removed while they are made
+
+_T = TypeVar("_T")
 
 
 class ShardCache:
@@ -144,13 +149,13 @@ class ShardCache:
             MissingFileError: A file is not here, and there is no source.
             ShardCorruptError: A file is not what the index says, also when fetched again.
             StoreError: The source failed.
-            CacheError: The directory can't be written or locked.
+            CacheError: The directory can't be written or locked, or something keeps removing what
+                is made there.
         """
         place = self._shelf.find(shard)
         if self._look(place):
             return True
-        with self._hold(place) as state:
-            return self._prepare(place, state, ahead)
+        return self._held(place, lambda state: self._prepare(place, state, ahead))
 
     def open(self, shard: int, columns: Sequence[str] | None = None) -> ShardReader:
         """Prepare a shard and open it before anybody can remove it again.
@@ -184,10 +189,13 @@ class ShardCache:
         if shard in self._refreshed or not place.files.can_make():
             return False
         self._refreshed.add(shard)
-        with self._hold(place) as state:
+
+        def make_anew(state: DirectoryState) -> None:
             if place.files.identity() in (None, self._opened.get(shard)):
                 logger.warning("Made anew, for it is damaged: %s", place.files.raw_paths[-1])
                 self._make(place, state, anew=True)
+
+        self._held(place, make_anew)
         return True
 
     def begin_epoch(self) -> None:
@@ -237,6 +245,42 @@ class ShardCache:
         self._seen[place.shard] = is_whole
         return is_whole
 
+    def _held(self, place: Place, act: Callable[[DirectoryState], _T]) -> _T:
+        """Do something under the lock of a shard; again if files go while they are being made."""
+        attempts = 0
+        while True:
+            attempts += 1
+            try:
+                with self._hold(place) as state:
+                    return act(state)
+            except (OSError, CacheError, ShardCorruptError) as error:
+                if not self._has_lost_files(place.part, error):
+                    raise
+                if attempts == _ATTEMPTS:
+                    raise CacheError(
+                        f"Files in {place.part.directory.path} were removed while they were made, "
+                        f"{attempts} times in a row; the last time: {error} See that nothing "
+                        f"cleans that directory under the run, or give another `local`."
+                    ) from error
+                logger.debug("Removed while it was made, so made again: %s", error)
+
+    def _has_lost_files(self, part: CachePart, error: BaseException | None) -> bool:
+        """Whether something failed because files of the cache, not of the source, are gone."""
+        directory = part.directory.path
+        roots = [f"{path}{os.sep}" for path in (directory, state_path(directory))]
+        if isinstance(error, FileNotFoundError | ShardCorruptError):
+            state = self._shelf.open_state(part)
+            if state is not None and not state.is_current():
+                return True
+        while error is not None:
+            if isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.EEXIST):
+                name = str(error.filename2 or error.filename or "")
+                if f"{name}{os.sep}".startswith(tuple(roots)):
+                    # What was in the way may have been a directory that went a moment later.
+                    return error.errno == errno.ENOENT or not Path(name).is_file()
+            error = error.__cause__
+        return False
+
     @contextmanager
     def _hold(self, place: Place) -> Iterator[DirectoryState]:
         """Hold the lock of a shard: nobody else changes its files."""
@@ -281,9 +325,12 @@ class ShardCache:
         except FileNotFoundError:
             pass  # It never came, or was removed a moment ago.
         begun = time.monotonic()
-        with self._hold(place) as state:
+
+        def prepare_and_read(state: DirectoryState) -> ShardReader:
             self._prepare(place, state, ahead=False)
-            reader = self._read(place, columns)
+            return self._read(place, columns)
+
+        reader = self._held(place, prepare_and_read)
         self.note_wait(place.shard, time.monotonic() - begun)
         return reader
 
@@ -291,7 +338,8 @@ class ShardCache:
         files, identity = place.files, place.files.identity()
         self._seen[place.shard] = identity is not None
         if identity is None:
-            raise FileNotFoundError(files.raw_paths[-1])
+            path = str(files.raw_paths[-1])
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         self._opened[place.shard] = identity
         wanted = place.part.columns if columns is None else columns
         reader = open_reader(

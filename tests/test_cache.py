@@ -1,6 +1,7 @@
 import json
 import os
 import pickle
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -480,3 +481,59 @@ def test_a_cache_that_is_whole_has_nothing_to_prepare(
 
 def raw_names(count: int) -> list[str]:
     return [f"shard.{shard:05}.mds" for shard in range(count)]
+
+
+class Vanishing(FolderSource):
+    """Each time that a shard comes, something removes what is in the cache, or all of it."""
+
+    times: int = 1
+    removed: str = "."
+
+    def fetch(self, file: FileInfo, path: Path, digest: tuple[str, str] | None = None) -> int:
+        size = super().fetch(file, path, digest)
+        if self.times and file.basename != "index.json":
+            object.__setattr__(self, "times", self.times - 1)
+            gone = path.parent / self.removed
+            shutil.rmtree(gone)
+        return size
+
+
+def vanishing(tmp_path: Path, removed: str, times: int, compression: str | None) -> Vanishing:
+    remote = write_dataset(tmp_path / "remote", compression=compression)
+    source = Vanishing(remote, tmp_path / "log")
+    object.__setattr__(source, "removed", removed)
+    object.__setattr__(source, "times", times)
+    return source
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+@pytest.mark.parametrize("removed", [".", ".streaming"])
+def test_a_shard_on_its_way_into_a_directory_that_goes_is_made_again(
+    tmp_path: Path, open_cache: OpenCache, removed: str, compression: str | None
+) -> None:
+    source = vanishing(tmp_path, removed, 2, compression)
+    cache = open_cache(open_part(tmp_path / "local", source))
+    assert [values(cache, shard) for shard in range(4)] == [expected(i) for i in range(4)]
+    assert source.times == 0
+    assert {*raw_names(4)} <= {*listing(tmp_path / "local")}
+    assert not list((tmp_path / "local").rglob("*.part"))
+
+
+def test_a_directory_that_is_emptied_all_the_time_is_one_cache_error(
+    tmp_path: Path, open_cache: OpenCache
+) -> None:
+    source = vanishing(tmp_path, ".", 1000, "zstd")
+    cache = open_cache(open_part(tmp_path / "local", source))
+    with pytest.raises(CacheError, match=r"removed while they were made, 5 times in a row"):
+        cache.open(1)
+
+
+def test_a_shard_that_is_not_at_the_source_is_looked_for_once(
+    tmp_path: Path, open_cache: OpenCache
+) -> None:
+    source = FolderSource(write_dataset(tmp_path / "remote"), tmp_path / "log")
+    cache = open_cache(open_part(tmp_path / "local", source))
+    (tmp_path / "remote" / "shard.00001.mds").unlink()
+    with pytest.raises(FileNotFoundError, match=r"shard\.00001\.mds"):
+        cache.open(1)
+    assert fetches(tmp_path / "log")["shard.00001.mds"] == 1
