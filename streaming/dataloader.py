@@ -218,7 +218,12 @@ class _Counting:
             num_samples = len(next(iter(samples.values()), ()))
         else:
             num_samples = len(samples) if self.is_batch else 1
-        return _Counted(num_samples, self.collate(samples))
+        try:
+            return _Counted(num_samples, self.collate(samples))
+        except _REFUSALS as error:
+            if self.is_batch and not self.is_columns and self.collate is not _collate:
+                _note_faults(error, samples)
+            raise
 
 
 def _collate_stacks(batch: StackedBatch) -> _Counted:
@@ -275,6 +280,21 @@ def _collate(samples: Any) -> Any:
         return default_collate(samples)
     except _REFUSALS as error:
         _refuse(error, list(_faults("", samples)))
+
+
+def _note_faults(error: Exception, samples: Sequence[Any]) -> None:
+    """Add which columns are at fault to an error that a user's function has of torch's collate."""
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code is default_collate.__code__:
+            faults = "; ".join(_faults("", samples))
+            if faults:
+                error.add_note(
+                    f"The samples, as your `collate_fn` got them, are not what torch's default "
+                    f"collate expects, numbers, texts or arrays of one type and shape: {faults}."
+                )
+            return
+        traceback = traceback.tb_next
 
 
 def _refuse(error: Exception, faults: Sequence[str]) -> NoReturn:

@@ -2,17 +2,20 @@
 
 import json
 import time
+import traceback
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from streaming.dataloader import StreamingDataLoader
 from streaming.dataset import StreamingDataset
+from streaming.format.mds.writer import MDSWriter
 from streaming.local import LocalDataset
 from streaming.world import World
 from tests.common.shards import sample, write_dataset
@@ -444,3 +447,34 @@ def test_downloads_go_on_between_two_epochs(tmp_path: Path, num_workers: int) ->
         time.sleep(0.01)
     assert first.exists()
     assert len([*loader]) == 40
+
+
+def collate_by_torch(samples: list[dict[str, Any]]) -> Any:
+    return torch.utils.data.default_collate([{"a": each["a"]} for each in samples])
+
+
+def collate_by_hand(samples: list[dict[str, Any]]) -> Any:
+    raise ValueError("not these")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_error_of_torch_in_a_collate_fn_is_told_the_columns(
+    tmp_path: Path, workers: int
+) -> None:
+    with MDSWriter(out=str(tmp_path), columns={"a": "ndarray:int32"}) as writer:
+        for i in range(4):
+            writer.write({"a": np.zeros(1 + i // 3, np.int32)})
+    loader = load(make(tmp_path, shuffle=False), workers, collate_fn=collate_by_torch)
+    with pytest.raises(RuntimeError, match="stack expects each tensor to be equal size") as caught:
+        next(iter(loader))
+    text = "".join(traceback.format_exception(caught.value))
+    assert (
+        "`a` (int32 array of shape (1,) in 3, int32 array of shape (2,) in 1 of 4 samples" in text
+    )
+    assert "as your `collate_fn` got them" in text
+
+
+def test_another_error_of_a_collate_fn_comes_as_it_is(root: Path) -> None:
+    with pytest.raises(ValueError, match="^not these$") as caught:
+        next(iter(load(make(root), collate_fn=collate_by_hand)))
+    assert not hasattr(caught.value, "__notes__")
