@@ -120,7 +120,7 @@ class DirectRuntime(Runtime):
         self._run.close()
 
     def _take_each(
-        self, ids: NDArray[np.int64], method: Literal["select", "take_parts", "take_stacked"]
+        self, ids: NDArray[np.int64], method: Literal["take", "take_parts", "take_stacked"]
     ) -> tuple[list[Any], NDArray[np.int64] | None]:
         shards, offsets = self.spanner(ids)
         wanted = [(int(shard), offsets[shards == shard]) for shard in np.unique(shards)]

@@ -11,7 +11,7 @@ import weakref
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from typing import Any, Generic, Literal, NoReturn, TypeVar
 
 import numpy as np
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from streaming.cache import CachePart, ShardCache
 from streaming.errors import MissingFileError, ShardCorruptError
 from streaming.format.column import Column, Pieces, Stack, merge_columns, merge_stacks
-from streaming.format.reader import Sample, Selection, ShardReader
+from streaming.format.reader import Sample, ShardReader
 from streaming.prefetch import Prefetcher
 from streaming.shared.counts import CountsFolder
 from streaming.spanner import Spanner
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_Method = Literal["select", "take_parts", "take_stacked"]
+_Method = Literal["take", "take_parts", "take_stacked"]
 
 # An open reader holds some KB and one or two maps of files, of usually 65,530 that there may be.
 MAX_READERS = 1024
@@ -163,14 +163,13 @@ class Runtime:
 
     def take(self, ids: NDArray[np.int64]) -> list[Sample]:
         """Samples in the order of `ids`, shape (n,), each in [0, num_samples)."""
-        parts, places = self._take_each(ids, "select")
-        if not parts:
-            return []
-        order = None
-        if places is not None:
-            order = np.empty_like(places)
-            order[places] = np.arange(len(places))
-        return _make_samples(parts, order)
+        parts, places = self._take_each(ids, "take")
+        samples: list[Sample] = parts[0] if len(parts) == 1 else list(chain.from_iterable(parts))
+        if places is None:
+            return samples
+        order = np.empty_like(places)
+        order[places] = np.arange(len(places))
+        return [samples[place] for place in order.tolist()]
 
     def take_columns(self, ids: NDArray[np.int64]) -> dict[str, Column]:
         """The same by columns; none if there are no ids.
@@ -294,7 +293,11 @@ class Runtime:
 
     def _group(self, piece: tuple[int, NDArray[np.int64]]) -> Hashable:
         """What pieces have in common that are read by one call: at least the shard."""
-        return self.reader(piece[0]).group or piece[0]
+        shard = piece[0]
+        try:
+            return self.reader(shard).group or shard
+        except ShardCorruptError as error:
+            return self._repaired(shard, error).group or shard
 
     def _take_run(
         self,
@@ -308,9 +311,7 @@ class Runtime:
         shards = [shard for shard, _ in pieces]
         for shard in shards:
             self.cache.touch(shard)
-        wanted: Literal["select", "take_columns"] = (
-            "select" if method == "select" else "take_columns"
-        )
+        wanted: Literal["take", "take_columns"] = "take" if method == "take" else "take_columns"
         for is_last in (False, True):
             readers = [(self.reader(shard), offsets) for shard, offsets in pieces]
             try:
@@ -348,26 +349,6 @@ class Runtime:
         if not self.cache.refresh(shard):
             raise error
         return self.reader(shard)
-
-
-def _make_samples(
-    parts: Sequence[list[Sample] | Selection], order: NDArray[np.int64] | None
-) -> list[Sample]:
-    """Samples of what several shards gave.
-
-    Args:
-        parts: What `ShardReader.select` gave.
-        order: Which sample of all, one part after another, comes at each place; None: in order.
-    """
-    first = parts[0]
-    if not isinstance(first, list):
-        made = first.samples(parts[1:], order)
-        if made is not None:
-            return made
-    grouped: list[Sample] = []
-    for part in parts:
-        grouped += part if isinstance(part, list) else part.samples((), None) or ()
-    return grouped if order is None else [grouped[place] for place in order.tolist()]
 
 
 def _ascending(ids: NDArray[np.int64], size: int) -> NDArray[np.int64]:

@@ -17,27 +17,9 @@ from streaming.format.index import ShardInfo
 if TYPE_CHECKING:
     from streaming.format.lazy import Reader
 
-__all__ = ["Column", "Remote", "Sample", "Selection", "ShardReader", "lost_index"]
+__all__ = ["Column", "Remote", "Sample", "ShardReader", "lost_index"]
 
 Sample = dict[str, Any]
-
-
-class Selection(Protocol):
-    """Samples that are still to be made."""
-
-    def samples(
-        self, others: "Sequence[list[Sample] | Selection]", order: NDArray[np.int64] | None
-    ) -> list[Sample] | None:
-        """Make samples.
-
-        Args:
-            others: What follows, from other shards.
-            order: Which sample of all, one part after another, comes at each place; None: in order.
-
-        Returns:
-            None if they can't be made together.
-        """
-        ...
 
 
 _BLOCK = 256  # samples that iteration decodes at once
@@ -166,13 +148,6 @@ class ShardReader(Array, ABC):
             SampleError: A value can't be decoded. Both name file, sample and column.
         """
 
-    def select(self, offsets: NDArray[np.int64]) -> "list[Sample] | Selection":
-        """The same, as something that can be put together with that of other shards.
-
-        For formats in which it is faster to put values in order before samples are made of them.
-        """
-        return self.take(offsets)
-
     @abstractmethod
     def take_columns(self, offsets: NDArray[np.int64]) -> Mapping[str, Column]:
         """Decode a block of samples column by column; arguments and errors as for `take`.
@@ -197,7 +172,11 @@ class ShardReader(Array, ABC):
 
     @property
     def group(self) -> Hashable:
-        """Shards whose readers have the same group are read by one `take_group`; None: alone."""
+        """Shards whose readers have the same group are read by one `take_group`; None: alone.
+
+        For formats in which it is faster to put values in order before samples are made of them, or
+        of which a call costs much.
+        """
         return None
 
     @classmethod
@@ -205,7 +184,7 @@ class ShardReader(Array, ABC):
         cls,
         parts: "Sequence[tuple[ShardReader, NDArray[np.int64]]]",
         places: "NDArray[np.int64] | None",
-        method: Literal["select", "take_columns"],
+        method: Literal["take", "take_columns"],
     ) -> Any:
         """Decode samples of several shards of a group.
 

@@ -84,7 +84,7 @@ class LanceReader(ShardReader):
         cls,
         parts: Sequence[tuple[ShardReader, NDArray[np.int64]]],
         places: NDArray[np.int64] | None,
-        method: Literal["select", "take_columns"],
+        method: Literal["take", "take_columns"],
     ) -> Any:
         readers = [(reader, offsets) for reader, offsets in parts if isinstance(reader, cls)]
         first = readers[0][0]
@@ -95,11 +95,11 @@ class LanceReader(ShardReader):
         values = first._values
         if values is None:
             values = first._values = TableValues(batches[0].schema)
-        return (values.rows if method == "select" else values.columns)(batches, blobs)
+        return (values.rows if method == "take" else values.columns)(batches, blobs)
 
     def take(self, offsets: NDArray[np.int64]) -> list[Sample]:
         found: list[Sample] = (
-            self.take_group([(self, offsets)], None, "select") if len(offsets) else []
+            self.take_group([(self, offsets)], None, "take") if len(offsets) else []
         )
         return found
 

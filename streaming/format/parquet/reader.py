@@ -1,11 +1,11 @@
 """Reading shards of Parquet: the Arrow files that were made of them."""
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from streaming.errors import (
 )
 from streaming.format.column import Column
 from streaming.format.index import ShardInfo
-from streaming.format.reader import Sample, Selection, ShardReader
+from streaming.format.reader import Sample, ShardReader
 from streaming.util.importing import lazy
 
 __all__ = ["ParquetReader", "row_maker"]
@@ -49,16 +49,17 @@ class ParquetReader(ShardReader):
         self._values: Any = lazy("streaming.format.parquet.values", "parquet")
         self._decoders: dict[str, Callable[[bytes], Any]] = {}
         schema, self._batches = self._map()
-        self._schema = schema
         self._num_bytes = self.path.stat().st_size
         self._starts = np.cumsum([0, *(batch.num_rows for batch in self._batches)])
         names = schema.names if columns is None else list(dict.fromkeys(columns))
-        self._names = names
-        self._numbers = [schema.get_field_index(name) for name in names]
-        self._fields = [schema.field(number) for number in self._numbers]
-        self._lists = [self._values.make_lists(field) for field in self._fields]
-        self._makers = [self._values.make_column(field) for field in self._fields]
+        if names != schema.names:  # Rows are put in order without columns that nobody asked for.
+            schema = self._arrow.schema([schema.field(name) for name in names])
+            self._batches = [batch.select(names) for batch in self._batches]
+        self._names, self._schema = names, schema
+        self._lists = [self._values.make_lists(field) for field in schema]
+        self._makers = [self._values.make_column(field) for field in schema]
         self._row = row_maker(len(names))
+        self._group = _same("parquet", schema.serialize().to_pybytes())
 
     @property
     def mean_bytes(self) -> int:
@@ -81,30 +82,63 @@ class ParquetReader(ShardReader):
                     f"There is no column {name!r} to decode. Known: {', '.join(self._names)}."
                 )
             at = self._names.index(name)
-            lists = self._values.make_decoder(self._fields[at], decode)
+            field = self._schema.field(at)
+            lists = self._values.make_decoder(field, decode)
             if lists is None:
                 raise ConfigError(
-                    f"`decoders` has {name!r}, but values of type {self._fields[at].type} are not "
-                    "stored as bytes."
+                    f"`decoders` has {name!r}, but values of type {field.type} are not stored as "
+                    "bytes."
                 )
             self._lists[at] = lists
+        # They are told apart by what they are: they need not be hashable. This reader keeps them.
+        marks = sorted((name, id(decode)) for name, decode in decoders.items())
         self._decoders = dict(decoders)
+        self._group = _same(self._group, *marks)
+
+    @property
+    def group(self) -> Hashable:
+        """Shards with the same columns, of which the same values are made, are read by one call."""
+        return self._group
+
+    @classmethod
+    def take_group(
+        cls,
+        parts: Sequence[tuple[ShardReader, NDArray[np.int64]]],
+        places: NDArray[np.int64] | None,
+        method: Literal["take", "take_columns"],
+    ) -> Any:
+        readers = [(reader, offsets) for reader, offsets in parts if isinstance(reader, cls)]
+        found = [reader._find(reader._place(offsets)) for reader, offsets in readers]
+        batches = [batch for some, _ in found for batch in some]
+        order = None
+        if places is not None:
+            order = np.empty_like(places)
+            order[places] = np.arange(len(places))
+        if any(back is not None for _, back in found):
+            wheres, first = [], 0
+            for (_, offsets), (_, back) in zip(readers, found, strict=True):
+                wheres.append(first + (np.arange(len(offsets)) if back is None else back))
+                first += len(offsets)
+            joined = np.concatenate(wheres)
+            order = joined if order is None else joined[order]
+        reader = readers[0][0]
+        if method == "take_columns":
+            return reader._make_columns(batches, order)
+        try:
+            return reader._make(batches, order)
+        except SampleError:
+            if len(readers) > 1:  # One of them says that it is in its file.
+                for each in readers:
+                    each[0].take(each[1])
+            raise
 
     def take(self, offsets: NDArray[np.int64]) -> list[Sample]:
-        return self._make(*self._find(self._place(offsets)))
-
-    def select(self, offsets: NDArray[np.int64]) -> "list[Sample] | Selection":
-        return _Rows(self, *self._find(self._place(offsets)))
+        found: list[Sample] = self.take_group([(self, offsets)], None, "take")
+        return found
 
     def take_columns(self, offsets: NDArray[np.int64]) -> Mapping[str, Column]:
-        batches, order = self._find(self._place(offsets))
-        columns = {}
-        for name, number, make in zip(self._names, self._numbers, self._makers, strict=True):
-            arrays = [batch.column(number) for batch in batches]
-            if order is not None:
-                arrays = [self._arrow.concat_arrays(arrays).take(self._arrow.array(order))]
-            columns[name] = make(arrays)
-        return columns
+        found: Mapping[str, Column] = self.take_group([(self, offsets)], None, "take_columns")
+        return found
 
     def get_item(self, idx: int) -> Sample:
         idx = operator.index(idx)
@@ -118,14 +152,6 @@ class ParquetReader(ShardReader):
 
     def decode_sample(self, data: bytes) -> Sample:
         raise ConfigError("Parquet stores columns: there are no bytes of one sample.")
-
-    def is_like(self, other: "ParquetReader") -> bool:
-        """Whether another reader has the same columns and makes the same values of them."""
-        return self is other or (
-            self._names == other._names
-            and self._decoders == other._decoders
-            and self._schema.equals(other._schema, check_metadata=True)
-        )
 
     def close(self) -> None:
         # The map itself goes when the last array over it does; what was given out stays good.
@@ -206,6 +232,17 @@ class ParquetReader(ShardReader):
                 rows += self._rows(batch.slice(start, _ROWS))
         return rows
 
+    def _make_columns(
+        self, batches: Sequence[Any], order: NDArray[np.int64] | None
+    ) -> dict[str, Column]:
+        """Columns of the rows of some batches."""
+        if order is not None:
+            batches = [self._join(batches, order)]
+        return {
+            name: make([batch.column(i) for batch in batches])
+            for i, (name, make) in enumerate(zip(self._names, self._makers, strict=True))
+        }
+
     def _join(self, batches: Sequence[Any], order: NDArray[np.int64]) -> Any:
         """The rows of some batches as one, in another order."""
         arrow = self._arrow
@@ -219,10 +256,7 @@ class ParquetReader(ShardReader):
     def _rows(self, batch: Any) -> list[Sample]:
         """Rows as samples."""
         try:
-            columns = [
-                lists(batch.column(number))
-                for lists, number in zip(self._lists, self._numbers, strict=True)
-            ]
+            columns = [lists(batch.column(i)) for i, lists in enumerate(self._lists)]
         except Exception as error:
             raise SampleError(
                 f"A value in {self.info.extra['key']} ({self.path}) can't be made: "
@@ -231,38 +265,10 @@ class ParquetReader(ShardReader):
         return self._row(self._names, columns)
 
 
-class _Rows:
-    """Rows of a shard, as batches, and their order; see `Selection`."""
-
-    __slots__ = ("batches", "order", "reader")
-
-    def __init__(
-        self, reader: ParquetReader, batches: list[Any], order: NDArray[np.int64] | None
-    ) -> None:
-        self.reader = reader
-        self.batches = batches
-        self.order = order
-
-    def samples(
-        self, others: "Sequence[list[Sample] | Selection]", order: NDArray[np.int64] | None
-    ) -> list[Sample] | None:
-        """The samples of this and other shards, if they have the same columns."""
-        parts = [self]
-        for other in others:
-            if not isinstance(other, _Rows) or not self.reader.is_like(other.reader):
-                return None
-            parts.append(other)
-        batches = [batch for part in parts for batch in part.batches]
-        if any(part.order is not None for part in parts):
-            places, first = [], 0
-            for part in parts:
-                count = sum(batch.num_rows for batch in part.batches)
-                mine = np.arange(count) if part.order is None else part.order
-                places.append(first + mine)
-                first += count
-            joined = np.concatenate(places)
-            order = joined if order is None else joined[order]
-        return self.reader._make(batches, order)
+@cache
+def _same(*parts: Hashable) -> Hashable:
+    """One object for all that are equal, which then are compared at once."""
+    return parts
 
 
 @cache

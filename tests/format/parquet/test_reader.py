@@ -10,7 +10,12 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="needs the extra `parquet`")
 import pyarrow.parquet as pq  # noqa: E402
 
-from streaming.errors import ConfigError, ShardCorruptError, StoreError  # noqa: E402
+from streaming.errors import (  # noqa: E402
+    ConfigError,
+    SampleError,
+    ShardCorruptError,
+    StoreError,
+)
 from streaming.format import ShardReader, open_reader  # noqa: E402
 from streaming.format.parquet import decode as decoding  # noqa: E402
 from tests.common.parquet import nested_table, number_table, open_files, same_values  # noqa: E402
@@ -68,23 +73,64 @@ def test_samples_of_several_shards_are_made_together(tmp_path: Path) -> None:
     expected = nested_table(0, 90).to_pylist(maps_as_pydicts="strict")
     draw = np.random.default_rng(0)
     offsets = [draw.integers(0, 30, 20) for _ in readers]
-    first, *rest = [x.select(places) for x, places in zip(readers, offsets, strict=True)]
-    assert not isinstance(first, list)
+    assert len({reader.group for reader in readers}) == 1
     ids = np.concatenate([30 * i + places for i, places in enumerate(offsets)])
-    order = draw.permutation(60)
-    rows = first.samples(rest, order)
-    assert rows is not None
+    parts = list(zip(readers, offsets, strict=True))
+    rows = readers[0].take_group(parts, None, "take")
+    assert same_values(rows, [expected[place] for place in ids.tolist()])
+    places = draw.permutation(60)
+    order = np.argsort(places)
+    rows = readers[0].take_group(parts, places, "take")
     assert same_values(rows, [expected[place] for place in ids[order].tolist()])
-    assert first.samples([[{"id": 1}]], None) is None
+    columns = readers[0].take_group(parts, places, "take_columns")
+    assert list(columns) == list(expected[0])
+    found = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    assert same_values(found, [expected[place] for place in ids[order].tolist()])
 
 
 def test_shards_of_other_columns_are_not_made_together(tmp_path: Path) -> None:
     pq.write_table(number_table(0, 5), tmp_path / "a.parquet")
     (one,) = open_files(tmp_path / "a.parquet", tmp_path / "cache")
     (other,) = open_files(tmp_path / "a.parquet", tmp_path / "other", choose=["id"])
-    first, second = one.select(np.arange(2)), other.select(np.arange(2))
-    assert not isinstance(first, list)
-    assert first.samples([second], None) is None
+    (again,) = open_files(tmp_path / "a.parquet", tmp_path / "cache")
+    assert one.group == again.group != other.group
+    names = one.take_group([(one, np.arange(2)), (again, np.arange(3, 5))], None, "take")
+    assert names == [ROWS[0], ROWS[1], ROWS[3], ROWS[4]]
+    again.use_decoders({"text": bytes.decode})
+    assert one.group != again.group
+
+
+@pytest.mark.parametrize("names", [["text"], ["text", "id"], ["id"]])
+def test_columns_that_nobody_asked_for_are_not_put_in_order(
+    tmp_path: Path, names: list[str]
+) -> None:
+    pq.write_table(number_table(0, 5000), tmp_path / "a.parquet", row_group_size=700)
+    (found,) = open_files(tmp_path / "a.parquet", tmp_path / "cache", choose=names)
+    assert found._batches[0].schema.names == names  # type: ignore[attr-defined]
+    places = np.random.default_rng(0).permutation(5000)
+    rows = found.take(places)
+    assert rows == [{name: ROWS[place][name] for name in names} for place in places.tolist()]
+    columns = found.take_columns(places)
+    assert list(columns) == names
+    for name, column in columns.items():
+        assert list(column) == [row[name] for row in rows]
+
+
+def test_a_value_that_can_t_be_made_is_named_by_its_own_file(tmp_path: Path) -> None:
+    def refuse(data: bytes) -> str:
+        if b"number 7" in data:
+            raise ValueError("seven")
+        return data.decode()
+
+    for name, start in (("a", 0), ("b", 5)):
+        pq.write_table(number_table(start, start + 5), tmp_path / f"{name}.parquet")
+    readers = open_files(str(tmp_path / "*.parquet"), tmp_path / "cache")
+    assert len(readers) == 2
+    for reader in readers:
+        reader.use_decoders({"text": refuse})
+    parts = [(reader, np.arange(5)) for reader in readers]
+    with pytest.raises(SampleError, match=r"A value in b\.parquet .* seven"):
+        readers[0].take_group(parts, None, "take")
 
 
 def test_a_reader_holds_no_descriptor_and_outlives_its_file(reader: ShardReader) -> None:
