@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from streaming.errors import ConfigError, StateError, UnknownNameError
 from streaming.idmap import Ids
 from streaming.partition import PartitionSpec, get_partitions, partitions
-from streaming.partition.orig import get_partitions_orig
+from streaming.partition.orig import OrigLayout, get_partitions_orig
 from streaming.partition.relaxed import get_partitions_relaxed
 from streaming.world import World
 from tests.suites.orders import differing, read_cases
@@ -202,3 +202,16 @@ def test_no_samples_are_an_empty_epoch() -> None:
 def test_repeats_of_a_short_epoch_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     get_partitions("orig", 2, 64, 1, 1, 1, 4)
     assert "An epoch of 2 samples is too short for 64 canonical nodes" in caplog.text
+
+
+@given(integers(1, 60), integers(1, 3), integers(1, 5), integers(0, 60))
+def test_the_slots_of_a_single_rank_are_what_its_rows_and_places_give(
+    samples: int, workers: int, size: int, seen: int
+) -> None:
+    world = World(1, 1, workers)
+    layout = OrigLayout(PartitionSpec(samples, 1, world, size, min(seen, samples)))
+    slots = np.arange(layout.num_slots)
+    rows = slots // size * workers + world.worker_of_rank
+    none = np.zeros_like(slots)
+    plain = layout.positions(rows, none, none, slots % size)
+    assert np.array_equal(layout.of_worker(world, slots), plain)

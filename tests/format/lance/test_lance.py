@@ -128,7 +128,10 @@ def test_columns_come_by_batches(table: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("ids", [[7], [0, 1, 2, 3], [9, 8, 9, 9], list(range(20, 70)), [99, 0]])
+@pytest.mark.parametrize(
+    "ids",
+    [[7], [0, 1, 2, 3], [0, 2, 1, 3], [5, 9, 2, 8], [9, 8, 9, 9], list(range(20, 70)), [99, 0]],
+)
 def test_rows_come_in_the_order_asked_however_they_are_read(
     ids: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +142,25 @@ def test_rows_come_in_the_order_asked_however_they_are_read(
     for _ in range(12):
         assert [row["id"] for row in dataset._runtime.get().take(np.array(ids))] == ids
         assert list(dataset.take_columns(ids)["id"]) == ids
+
+
+@pytest.mark.parametrize("kind", ["string", "large_string", "binary", "large_binary"])
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_texts_of_a_batch_are_the_same_if_they_come_in_several(
+    kind: str, is_missing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "CHUNK", 64)
+    arrow = pytest.importorskip("pyarrow")
+    texts: list[Any] = ["é" * (i % 5) + str(i) if i % 4 else "" for i in range(400)]
+    if "binary" in kind:
+        texts = [text.encode() for text in texts]
+    if is_missing:
+        texts[200] = None
+    made = arrow.table({"txt": arrow.array(texts, getattr(arrow, kind)())})
+    lance().write_dataset(made, str(tmp_path / "table"), max_rows_per_file=170)
+    dataset = StreamingDataset(local=str(tmp_path / "table"), batch_size=150, batched=True)
+    for _ in range(2):
+        assert [text for batch in dataset for text in batch["txt"]] == texts
 
 
 def test_what_is_decoded_and_kept_stays_small(
