@@ -324,6 +324,61 @@ def test_several_ranks_follow_only_if_they_can_agree(kind: str, tmp_path: Path) 
         ids(loader)
 
 
+RANKS = """
+import sys
+from pathlib import Path
+import torch.distributed as dist
+from streaming import Stream
+from tests.test_tables import append, ids, load, open_table
+
+kind, path = sys.argv[1], Path(sys.argv[2])
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+newest = Stream.newest_version
+
+def newest_version(stream):
+    # Rank 0 looks; then the table moves on; then rank 1 looks.
+    if rank == 0:
+        found = newest(stream)
+        dist.barrier()
+        return found
+    dist.barrier()
+    append(kind, path, 60, 72)
+    return newest(stream)
+
+Stream.newest_version = newest_version
+dataset = open_table(path, follow=True)
+loader = load(dataset)
+for _ in range(3):
+    parts = [None, None]
+    dist.all_gather_object(parts, (ids(loader), dataset.versions))
+    if rank == 0:
+        print(sorted(parts[0][0] + parts[1][0]), parts[0][1] == parts[1][1], sep="|")
+dist.destroy_process_group()
+"""
+
+
+def test_several_ranks_follow_to_the_version_that_the_first_one_sees(
+    kind: str, tmp_path: Path
+) -> None:
+    path, script = begin(kind, tmp_path / "table"), tmp_path / "rank.py"
+    script.write_text(RANKS)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    run = subprocess.run(
+        [*command, "--nproc-per-node=2", str(script), kind, str(path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert run.returncode == 0, run.stderr
+    first, second, third = (line.split("|") for line in run.stdout.splitlines())
+    old, new = str(list(range(60))), str(list(range(72)))
+    assert (first, second) == ([old, "True"], [old, "True"])
+    assert third[1] == "True"
+    assert set(json.loads(third[0])) == set(json.loads(new))
+
+
 # --- Mixed ----------------------------------------------------------------------------------------
 
 
