@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -42,7 +42,16 @@ from streaming.stream import Stream
 from streaming.util.importing import lazy
 from streaming.util.retrying import Retry
 
-__all__ = ["Hidden", "Peek", "PlainPeek", "TablePeek", "columns_of", "look", "state_of"]
+__all__ = [
+    "Hidden",
+    "Peek",
+    "PlainPeek",
+    "Reading",
+    "TablePeek",
+    "columns_of",
+    "look",
+    "state_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +59,43 @@ class Hidden:
     """Stands for a value that is not shown, and says why."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How a dataset is to be read, as a Stream is told it. Plain data.
+
+    Attributes:
+        format: Name of its format; None: what its index, its endings or its log say.
+        version: Of a table, which version; None: the newest.
+        columns: Names of the columns that are read, or names and encodings; None for all.
+        options: More about data without an index.
+    """
+
+    format: str | None = None
+    version: VersionLike | None = None
+    columns: Sequence[str] | Mapping[str, str] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_of_table(self) -> bool:
+        """Whether it is said of a table, and can't be of anything else."""
+        is_table = self.format is not None and formats.get(self.format).table is not None
+        return is_table or self.version is not None
+
+    def stream(self, url: str, local: str) -> Stream:
+        """A stream that reads so."""
+        return Stream(
+            remote=url,
+            local=local,
+            format=self.format,
+            version=self.version,
+            columns=self.columns,
+            format_options=self.options,
+        )
+
+
+_AS_IT_IS = Reading()
 
 
 def columns_of(info: ShardInfo) -> Mapping[str, str]:
@@ -75,8 +121,7 @@ class PlainPeek:
 
     Args:
         url: URL or path of a folder or a file, or a pattern; of a table, its URL or path.
-        format: Name of its format; None: what the endings of the files or the log say.
-        version: Of a table, which version, as for a Stream; None: the newest.
+        reading: How it is to be read.
 
     Attributes:
         index: The index.
@@ -89,18 +134,19 @@ class PlainPeek:
         DataError, StoreError: It can't be read.
     """
 
-    def __init__(
-        self, url: str, format: str | None = None, version: VersionLike | None = None
-    ) -> None:
+    def __init__(self, url: str, reading: Reading = _AS_IT_IS) -> None:
         with ExitStack() as stack:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="streaming-peek-"))
-            stream = Stream(remote=url, local=directory, format=format, version=version)
+            stream = reading.stream(url, directory)
             stream.apply_default({})
             self.index, where = stream.obtain_index()
+            names = None if reading.columns is None else tuple(reading.columns)
             for info in self.index.examples():
-                check_types(info, False, None)
+                check_types(info, False, names)
             self.version = stream.opened_version
-            self._part = CachePart(where, self.index, stream.source(), version=self.version)
+            self._part = CachePart(
+                where, self.index, stream.source(), columns=names, version=self.version
+            )
             self._close = stack.pop_all().close
         first = next(iter(self.index), None)
         self.columns = {} if first is None else columns_of(first)
@@ -126,8 +172,7 @@ class TablePeek(PlainPeek):
 
     Args:
         url: URL or path of the table.
-        format: Name of its format; None: what its log says.
-        version: Which version, as for a Stream; None: the newest.
+        reading: How it is to be read, and which version.
 
     Raises:
         ConfigError: There is no such version.
@@ -135,16 +180,15 @@ class TablePeek(PlainPeek):
         DataError, StoreError: It can't be read.
     """
 
-    def __init__(
-        self, url: str, format: str | None = None, version: VersionLike | None = None
-    ) -> None:
-        found = self.find(url) if format is None else format
+    def __init__(self, url: str, reading: Reading = _AS_IT_IS) -> None:
+        found = self.find(url) if reading.format is None else reading.format
         table = None if found is None else formats.get(found).table
         if table is None:
-            raise ObjectNotFoundError(f"There is no table at {url}.")
+            about = "" if reading.version is None else " Only tables have versions."
+            raise ObjectNotFoundError(f"There is no table at {url}.{about}")
         self.table: TableFormat = table
         self._place = TablePlace.at(url)
-        super().__init__(url, found, version)
+        super().__init__(url, replace(reading, format=found))
 
     @staticmethod
     def find(url: str) -> str | None:
@@ -161,14 +205,17 @@ class Peek:
 
     Args:
         url: URL or path of the directory that holds the index.
+        reading: How it is to be read.
 
     Raises:
+        ConfigError: Its index says another format, or leaves nothing to say of how to read it.
         ObjectNotFoundError: There is no index.
         IndexFormatError: The index is broken.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, reading: Reading = _AS_IT_IS) -> None:
         self.url = url
+        self._names = None if reading.columns is None else tuple(reading.columns)
         with ExitStack() as stack:
             self._store, self._prefix = open_store(url)
             stack.enter_context(closing(self._store))
@@ -178,6 +225,8 @@ class Peek:
             except ObjectNotFoundError as error:
                 raise ObjectNotFoundError(self._no_index(where)) from error
             self.index: Index = parse_index(document, where)
+            for info in self.index.examples():
+                reading.stream(url, url).check_format(info)
             self._close = stack.pop_all().close
 
     def __enter__(self) -> "Peek":
@@ -220,7 +269,7 @@ class Peek:
                 num_samples -= count
                 with tempfile.TemporaryDirectory(prefix="streaming-peek-") as directory:
                     paths = self._bring(info, present, Path(directory))
-                    yield from _read(info, paths, count)
+                    yield from _read(info, paths, count, self._names)
 
     def _bring(self, info: ShardInfo, present: Mapping[str, int], directory: Path) -> list[Path]:
         """Get the raw files of a shard: where they are if that is here, else in `directory`."""
@@ -252,19 +301,26 @@ class Peek:
         return f"{text} There are splits: {', '.join(splits)}." if splits else text
 
 
-def look(url: str) -> Peek | PlainPeek:
+def look(url: str, reading: Reading = _AS_IT_IS) -> Peek | PlainPeek:
     """Look at what a Stream would read there: a dataset with an index, or data without one.
+
+    Args:
+        url: URL or path.
+        reading: How it is to be read.
 
     Raises:
         MissingFileError, ObjectNotFoundError: There is neither.
-        ConfigError, DataError, StoreError: It can't be read; see `Peek` and `PlainPeek`.
+        ConfigError: It can't be read as was said.
+        DataError, StoreError: It can't be read; see `Peek` and `PlainPeek`.
     """
+    if reading.is_of_table:
+        return PlainPeek(url, reading)
     try:
-        return Peek(url)
+        return Peek(url, reading)
     except (ObjectNotFoundError, AccessDeniedError) as missing:
         # Who may not list a bucket is told "denied" for an index that is not there.
         try:
-            return PlainPeek(url)
+            return PlainPeek(url, reading)
         except (ObjectNotFoundError, AccessDeniedError, MissingFileError) as error:
             raise (error if is_data_file(url) else missing) from None
 
@@ -282,10 +338,12 @@ def state_of(info: ShardInfo, present: Mapping[str, int]) -> str:
     return ", ".join(kind for kind, is_whole in kinds.items() if is_whole)
 
 
-def _read(info: ShardInfo, paths: Sequence[Path], count: int) -> list[dict[str, Any]]:
+def _read(
+    info: ShardInfo, paths: Sequence[Path], count: int, names: Sequence[str] | None
+) -> list[dict[str, Any]]:
     """Decode the first samples of a shard column by column, so that one column spoils no other."""
     samples: list[dict[str, Any]] = [{} for _ in range(count)]
-    for name in columns_of(info):
+    for name in columns_of(info) if names is None else names:
         values: Sequence[Any]
         try:
             with closing(open_reader(info, paths, [name])) as reader:

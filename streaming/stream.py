@@ -407,7 +407,7 @@ class Stream(StreamSteps):
             raise EmptyDatasetError(self._describe_empty(index))
         columns = None if self.columns is None else tuple(self.columns)
         for info in index.examples():
-            self._check_format(info)
+            self.check_format(info)
             check_types(info, allow_unsafe_types, columns)
         limit = self._decoded_limit(index, directory)
         # What was decoded is much larger than what it was made from, and goes first.
@@ -439,8 +439,12 @@ class Stream(StreamSteps):
         free = shutil.disk_usage(directory.path).free
         return max(min(_MOST_DECODED, free // 4), 0)
 
-    def _check_format(self, info: ShardInfo) -> None:
-        """See that what the user said of data without an index is said of such."""
+    def check_format(self, info: ShardInfo) -> None:
+        """See that what the user said of data without an index is said of such.
+
+        Raises:
+            ConfigError: The data have an index, which says otherwise.
+        """
         is_made = self._plain_root is not None
         if self.format is not None and not is_made and not _are_alike(self.format, info.format):
             raise ConfigError(

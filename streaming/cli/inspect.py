@@ -9,8 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from streaming.cli._console import plain, say, show, size_text
+from streaming.cli._reading import COLUMNS, FORMAT, OPTIONS, VERSION, reading_of
 from streaming.format import Index, ShardInfo
-from streaming.peek import Hidden, PlainPeek, TablePeek, columns_of, look, state_of
+from streaming.peek import Hidden, PlainPeek, Reading, TablePeek, columns_of, look, state_of
 
 __all__ = ["inspect"]
 
@@ -21,10 +22,10 @@ def inspect(
     path: Annotated[str, typer.Argument(help="Directory, file or pattern, also as a URL.")],
     samples: Annotated[int, typer.Option(min=0, help="How many samples to show.")] = 3,
     shards: Annotated[int, typer.Option(min=0, help="How many shards to list.")] = 10,
-    version: Annotated[
-        str | None,
-        typer.Option(help="Of a table: its number, a tag, or a time. Otherwise the newest."),
-    ] = None,
+    format: Annotated[str | None, typer.Option(help=FORMAT)] = None,
+    version: Annotated[str | None, typer.Option(help=VERSION)] = None,
+    columns: Annotated[str | None, typer.Option(help=COLUMNS)] = None,
+    format_options: Annotated[str | None, typer.Option(help=OPTIONS)] = None,
     history: Annotated[
         int, typer.Option(min=0, help="Of a table: how many versions to list.")
     ] = 10,
@@ -33,10 +34,11 @@ def inspect(
 
     Nothing is written beside it, and pickled columns are not opened.
     """
-    if version is not None or TablePeek.find(path) is not None:
-        _inspect_table(path, version, samples, shards, history)
+    reading = reading_of(format, version, columns, format_options)
+    if reading.is_of_table or (reading.format is None and TablePeek.find(path) is not None):
+        _inspect_table(path, reading, samples, shards, history)
         return
-    with look(path) as peek:
+    with look(path, reading) as peek:
         if isinstance(peek, PlainPeek):
             _inspect_plain(path, peek, samples, shards)
             return
@@ -54,8 +56,8 @@ def inspect(
             say("None of the shards is here, so there is no sample to show.")
 
 
-def _inspect_table(path: str, version: str | None, samples: int, shards: int, history: int) -> None:
-    with TablePeek(path, version=version) as peek:
+def _inspect_table(path: str, reading: Reading, samples: int, shards: int, history: int) -> None:
+    with TablePeek(path, reading) as peek:
         _show_total(path, f"{peek.table.name}, version {peek.version}", peek.index)
         if history:
             _show_history(peek, history)

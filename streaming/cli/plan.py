@@ -8,9 +8,10 @@ import typer
 from rich.table import Table
 
 from streaming.cli._console import plain, say, show, size_text
+from streaming.cli._reading import COLUMNS, FORMAT, OPTIONS, VERSION, readings_of
 from streaming.errors import ConfigError
 from streaming.explain import Network, Question, WholeEpoch, explain
-from streaming.peek import look
+from streaming.peek import Reading, look
 from streaming.plan import OrderSpec, Position
 from streaming.sampling import Share, Weight, weigh
 from streaming.schedule import Schedule
@@ -28,12 +29,17 @@ from streaming.world import World
 __all__ = ["plan"]
 
 _LISTED = 64  # samples of a batch, or places of a sample, that are shown
+_EACH = "Once for all, or once a stream."
 
 
 def plan(
     datasets: Annotated[
         list[str], typer.Argument(help="Directories, tables or patterns, one a stream.")
     ],
+    format: Annotated[list[str] | None, typer.Option(help=f"{FORMAT} {_EACH}")] = None,
+    version: Annotated[list[str] | None, typer.Option(help=f"{VERSION} {_EACH}")] = None,
+    columns: Annotated[list[str] | None, typer.Option(help=f"{COLUMNS} {_EACH}")] = None,
+    format_options: Annotated[list[str] | None, typer.Option(help=f"{OPTIONS} {_EACH}")] = None,
     nodes: Annotated[int, typer.Option(min=1, help="Nodes.")] = 1,
     ranks: Annotated[int, typer.Option(min=1, help="Ranks of each node.")] = 1,
     workers: Annotated[int, typer.Option(min=1, help="DataLoader workers of each rank.")] = 1,
@@ -95,7 +101,7 @@ def plan(
     Only indexes are read; for data that came without one, it is made first, and not kept. Ranks
     that see the same samples count as one.
     """
-    table = _read(datasets)
+    table = _read(datasets, readings_of(len(datasets), format, version, columns, format_options))
     weights = _weights(
         len(datasets),
         {"proportion": proportion, "repeat": repeat, "choose": choose},
@@ -155,10 +161,10 @@ def _answer(
         hold.close()
 
 
-def _read(datasets: Sequence[str]) -> ShardTable:
+def _read(datasets: Sequence[str], readings: Sequence[Reading]) -> ShardTable:
     tables = []
-    for dataset in datasets:
-        with look(dataset) as peek:
+    for dataset, reading in zip(datasets, readings, strict=True):
+        with look(dataset, reading) as peek:
             tables.append(peek.index.table)
     return ShardTable.concatenate(tables)
 

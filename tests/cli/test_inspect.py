@@ -246,3 +246,82 @@ def test_a_file_or_a_pattern_may_be_given(
 
 def test_a_version_of_what_is_no_table_is_refused(dataset: Path) -> None:
     assert run(dataset, "--version", "3") == 1
+
+
+def bars(path: Path) -> Path:
+    """A file with an ending that says nothing, whose fields are separated by bars."""
+    path.write_text("number|text\n1|one\n2|two\n")
+    return path
+
+
+BARS = ("--format", "xsv", "--format-options", '{"separator": "|"}')
+
+
+def test_plain_files_are_shown_as_they_are_said_to_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = bars(tmp_path / "data.txt")
+    assert run(path) == 1
+    assert run(path, *BARS, "--columns", "number=str,text=str") == 0
+    text = capsys.readouterr().out
+    assert "xsv without an index: 2 samples in 1 shards" in text
+    assert "'1'" in text
+    assert run(path, *BARS, "--columns", "text", "--samples", "1") == 0
+    shown = capsys.readouterr().out.partition("sample 0")[2]
+    assert "'one'" in shown
+    assert "number" not in shown
+
+
+def test_columns_of_a_dataset_with_an_index_may_be_chosen(
+    dataset: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(dataset, "--columns", "id", "--samples", "1") == 0
+    shown = capsys.readouterr().out.partition("sample 0")[2]
+    assert "id" in shown
+    assert "tokens" not in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--format", "csv"), "`format` is 'csv', but by its index"),
+        (("--format-options", '{"separator": "|"}'), "`format_options` and the encodings"),
+        (("--columns", "id=int"), "`format_options` and the encodings"),
+        (("--columns", "nothing"), "no column 'nothing'"),
+        (("--format", "best"), "no shard format 'best'"),
+        (("--format-options", "{"), "--format-options is not JSON"),
+        (("--format-options", "[1]"), "--format-options must be a JSON object"),
+        (("--version", "3"), "Only tables have versions"),
+    ],
+)
+def test_what_does_not_suit_a_dataset_is_one_sentence(
+    arguments: tuple[str, ...],
+    message: str,
+    dataset: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(dataset, *arguments) == 1
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert errors.count("\n") == 1
+
+
+@pytest.mark.usefixtures("opens_tables")
+def test_the_files_of_a_table_are_shown_past_its_log_if_so_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "table"
+    write_delta(path, table_of(0, 5).select(["id"]))
+    deltalake().DeltaTable(str(path)).delete()
+    assert run(path, "--format", "parquet") == 0
+    assert "parquet without an index: 5 samples" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("opens_tables")
+def test_rows_of_a_table_are_shown_through_a_filter(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = make_lance(tmp_path / "table")
+    told = ("--version", "1", "--format-options", '{"filter": "id < 7"}', "--columns", "id")
+    assert run(path, *told) == 0
+    assert "version 1: 7 samples" in capsys.readouterr().out

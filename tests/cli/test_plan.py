@@ -161,6 +161,48 @@ def test_an_epoch_of_a_table_and_a_dataset_is_planned(
     assert (first, second) == (600, dataset.num_samples)
 
 
+def test_streams_are_read_as_each_is_said_to_be(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bars = tmp_path / "bars.txt"
+    bars.write_text("1|one\n2|two\n")
+    told = '{"separator": "|", "header": false, "names": ["number", "text"]}'
+    found = answer(
+        capsys, root, bars, "--format", "", "--format", "xsv", "--format-options", "",
+        "--format-options", told, "--columns", "id", "--columns", "number",
+    )  # fmt: skip
+    assert [stream["samples"] for stream in found["epoch"]["streams"]] == [600, 2]
+    found = answer(capsys, bars, bars, "--format", "xsv", "--format-options", told)
+    assert [stream["samples"] for stream in found["epoch"]["streams"]] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--format", "xsv", "--format", "csv"), "--format comes 2 times for 1 datasets"),
+        (("--format", "csv"), "`format` is 'csv', but by its index"),
+        (("--version", "1"), "only tables have versions"),
+    ],
+)
+def test_what_does_not_suit_a_stream_is_one_sentence(
+    root: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
+) -> None:
+    assert run(root, *arguments) == 1
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert errors.count("\n") == 1
+
+
+@pytest.mark.usefixtures("opens_tables")
+@pytest.mark.parametrize("kind", ["delta", "lance"])
+def test_an_epoch_of_an_old_version_of_a_table_is_planned(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = (make_delta if kind == "delta" else make_lance)(tmp_path / "table")
+    found = answer(capsys, path, "--version", 1)
+    assert found["epoch"]["streams"][0]["samples"] == (80 if kind == "delta" else 120)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("algo", ["py1e", "block1"])
 def test_a_million_batches_take_seconds(
