@@ -1,5 +1,6 @@
 """A look into a dataset, wherever it is: nothing is cached, written beside it, or unpickled."""
 
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -217,7 +218,7 @@ class Peek:
         self.url = url
         self._names = None if reading.columns is None else tuple(reading.columns)
         with ExitStack() as stack:
-            self._store, self._prefix = open_store(url)
+            self._store, self._prefix = open_store(os.path.expanduser(url))
             stack.enter_context(closing(self._store))
             where = f"{url.rstrip('/')}/{get_index_basename()}"
             try:

@@ -46,7 +46,7 @@ from streaming.shared.source import has_made_index
 from streaming.source import StreamSource
 from streaming.storage import open_store
 from streaming.storage.stores.local import LocalStore
-from streaming.util.checking import check_flag, check_number, check_text, check_whole
+from streaming.util.checking import check_flag, check_names, check_number, check_text, check_whole
 from streaming.util.pretty import normalize_bytes
 from streaming.util.registries import TypedRegistry, create_registry
 from streaming.world import World
@@ -149,6 +149,8 @@ class Stream(StreamSteps):
         if allow_schema_mismatch:
             self.format_options["allow_schema_mismatch"] = True
         self.columns = columns
+        if columns is not None:
+            check_names("columns", columns)
         self._unit: str | None = None
         self._is_in_place = False
         self.version, self.follow = version, follow
@@ -573,7 +575,8 @@ def _as_text(files: _Files | None, name: str) -> str | None:
             f"`{name}` must be a path or a URL, or a list of them, but is {files!r}. For the "
             f"current directory, say '.'."
         )
-    return texts[0] if is_one else Place.parse(files).root
+    # Writers know "~" as well; and nobody wants a directory of that name.
+    return os.path.expanduser(texts[0]) if is_one else Place.parse(files).root
 
 
 def _name(files: _Files | None) -> str:

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streaming import LocalDataset, MDSWriter
 from streaming.dataset import StreamingDataset
 from streaming.errors import (
+    CacheError,
     ConfigError,
     EmptyDatasetError,
     IndexFormatError,
@@ -392,6 +394,9 @@ def test_a_remote_that_is_the_local_directory_loses_nothing(number: int, tmp_pat
         {"local": "a\0b"},
         {"remote": " "},
         {"remote": 5, "local": "x"},
+        {"local": "x", "columns": "id"},
+        {"local": "x", "columns": [1]},
+        {"local": "x", "columns": 3},
         {"local": "x", "split": 3},
         {"local": "x", "split": "\0"},
         {"local": "x", "download_retry": "2"},
@@ -446,3 +451,35 @@ def test_a_subclass_with_a_smaller_size_ends_there(tmp_path: Path) -> None:
     assert dataset[half - 1] == dataset[-1]
     with pytest.raises(IndexError, match=str(half)):
         dataset[half]
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_tilde_is_the_home_directory_for_whoever_writes_or_reads(
+    kind: type[str] | type[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
+    with MDSWriter(out="~/data", columns={"value": "int"}) as out:
+        out.write({"value": 7})
+    place, cache = kind("~/data"), kind("~/cache")
+    assert LocalDataset(place)[0] == {"value": 7}
+    assert StreamingDataset(remote=str(place), local=str(cache))[0] == {"value": 7}
+    assert (tmp_path / "home" / "cache" / "index.json").exists()
+    (tmp_path / "home" / "rows.csv").write_text("value\n7\n")
+    for files in ("~/rows.csv", "~/*.csv", ["~/rows.csv"]):
+        dataset = StreamingDataset(streams=[Stream(local=files)])
+        assert dataset[0] == {"value": 7}
+    assert not list((tmp_path / "cwd").iterdir())
+
+
+def test_an_index_given_for_its_directory_is_told_so(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"Name the directory that it is in: {root}"):
+        StreamingDataset(remote=f"{root}/index.json", local=str(tmp_path / "cache"))
+    with pytest.raises(ConfigError, match=f"Name the directory that it is in: {root}"):
+        LocalDataset(root / "index.json")
+
+
+def test_a_cache_where_no_directory_can_be_made_is_refused(root: Path) -> None:
+    with pytest.raises(CacheError, match="/proc/nothing"):
+        StreamingDataset(remote=str(root), local="/proc/nothing")

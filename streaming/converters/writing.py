@@ -109,7 +109,7 @@ def check_apart(source: Path, out: str | Path) -> None:
     """
     if isinstance(out, str) and "://" in out:
         return
-    read, written = source.resolve(), Path(out).expanduser().resolve()
+    read, written = source.resolve(), Path(os.path.expanduser(out)).resolve()
     if read.is_relative_to(written) or written.is_relative_to(read):
         raise ConfigError(f"{out} and {source} lie in each other. Write to another place.")
 
@@ -129,7 +129,7 @@ def _destination(out: str | Path, overwrite: bool) -> Iterator[str]:
             raise ConfigError(f"Only a local directory can be overwritten, but not {out}.")
         yield out
         return
-    target = Path(os.path.abspath(Path(out).expanduser()))
+    target = Path(os.path.abspath(Path(os.path.expanduser(out))))
     _check(target, overwrite)
     mark = secrets.token_hex(4)
     part = target.with_name(f"{target.name}.{mark}.part")

@@ -53,16 +53,20 @@ class Place:
             ConfigError: There are none, or they have no directory in common.
         """
         if isinstance(place, (str, os.PathLike)):
-            root, name = _split_magic(os.fspath(place))
+            root, name = _split_magic(os.path.expanduser(place))
             return cls(root, (name,) if name else ())
-        paths = [os.fspath(item) for item in place]
+        paths = [os.path.expanduser(item) for item in place]
         if not paths:
             raise ConfigError("A list of files must name one at least, but is empty.")
         split = [
             (root, name) if name else _split_last(root) for root, name in map(_split_magic, paths)
         ]
-        root = _common([root for root, _ in split])
-        names = [join_key(there[len(root) :].strip("/"), name) for there, name in split]
+        roots = _tidy([root for root, _ in split])
+        root = _common(roots)
+        names = [
+            "/".join(filter(None, (_below(root, there), name)))
+            for there, (_, name) in zip(roots, split, strict=True)
+        ]
         return cls(root, tuple(names))
 
     def __str__(self) -> str:
@@ -129,6 +133,7 @@ def list_files(place: Place, options: Mapping[str, Any] | None = None) -> Listin
         ObjectNotFoundError: Something that was named is not there.
         StoreError: The store failed.
         DataError: A key can't be a file name.
+        ConfigError: What was named is an index.
     """
     if not place.names:
         listing = _list_place(place.root, options)
@@ -202,6 +207,10 @@ def _list_place(root: str, options: Mapping[str, Any] | None) -> Listing:
         store, prefix = open_store(parent, options)
         try:
             info = store.stat(join_key(prefix, name))
+            if name == get_index_basename():
+                raise ConfigError(
+                    f"{root} is the index of a dataset. Name the directory that it is in: {parent}."
+                )
             return Listing(parent, (DataFile(name, info.size, info.etag),), is_exact=True)
         except (ObjectNotFoundError, AccessDeniedError) as error:  # See `find`.
             missing = error
@@ -233,7 +242,7 @@ def _find(store: Store, prefix: str, name: str, place: Place) -> Iterator[DataFi
     """The files of one name or pattern."""
     head, pattern = _split_magic_key(name)
     folder = join_key(prefix, head) if head else prefix
-    if not pattern:
+    if not pattern and folder:
         info = find(store, folder)
         if info is not None:
             yield DataFile(name, info.size, info.etag)
@@ -293,10 +302,29 @@ def _split_last(path: str) -> tuple[str, str]:
     scheme = _SCHEME.match(path)
     start = scheme.end() if scheme else 0
     head, slash, name = path[start:].rstrip("/").rpartition("/")
-    if scheme and not slash:  # A bucket or host.
+    # A bucket or host has no directory; "." and ".." are no names of files in one.
+    if (scheme and not slash) or name in (".", ".."):
         return path, ""
     root = path[: start + len(head)]
     return root or ("/" if path.startswith("/") else "."), name
+
+
+def _tidy(roots: Sequence[str]) -> list[str]:
+    """Directories spelled so that what lies in another one begins with it; URLs as they are."""
+    local = [root for root in roots if not _SCHEME.match(root)]
+    if any(".." in root.split("/") for root in local):  # It may lead out of a link.
+        return [root if _SCHEME.match(root) else os.path.realpath(root) for root in roots]
+    return [
+        root if _SCHEME.match(root) else re.sub("^//", "/", os.path.normpath(root))
+        for root in roots
+    ]
+
+
+def _below(root: str, path: str) -> str:
+    """A directory as it is called from one that it lies in, or "" if it is that one."""
+    if root == ".":
+        return "" if path == "." else path
+    return path[len(root) :].strip("/")
 
 
 def _common(roots: Sequence[str]) -> str:

@@ -57,7 +57,7 @@ def split_out(out: Out) -> tuple[Path | None, str | None]:
         if part is not None and (not part.strip() or "\0" in part):
             # "" would be the current directory, and exist_ok=True would empty that.
             raise ConfigError(f"`out` names no directory: {out!r}. For the current one, say '.'.")
-    return (None if local is None else Path(local).expanduser()), remote
+    return (None if local is None else Path(os.path.expanduser(local))), remote
 
 
 def open_remote(

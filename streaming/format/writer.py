@@ -17,7 +17,7 @@ from typing import Any, NoReturn, Protocol, Self
 
 import numpy as np
 
-from streaming.compression import codecs, compress, get_compression_extension, is_compression
+from streaming.compression import codecs, compress, get_compression_extension
 from streaming.errors import (
     ConfigError,
     EncodeError,
@@ -148,11 +148,13 @@ class WriterOptions:
             raise ConfigError(f"`hashes` must be sorted, each once, but is {names}.")
         for name in names:
             known_hashes.get(name)
-        if compression and not (isinstance(compression, str) and is_compression(compression)):
+        if compression and not isinstance(compression, str):
             raise UnknownNameError(
                 f"There is no compression {compression!r}. Known: {', '.join(sorted(codecs))}, "
                 "most of them with a level, as in 'zstd:7'."
             )
+        if compression:
+            get_compression_extension(compression)  # Refuses what there is not.
         try:
             limit = bytes_to_int(size_limit) if size_limit else None
         except (TypeError, ValueError, OverflowError) as error:

@@ -358,7 +358,7 @@ def state_path(directory: Path) -> Path:
     if not root:
         return directory / ".streaming"
     name = get_hash("xxh3_128", os.path.realpath(directory).encode())
-    return Path(root) / name
+    return Path(os.path.expanduser(root)) / name
 
 
 def is_seen_by_all(directory: Path) -> bool:

@@ -22,10 +22,11 @@ def make_directory(path: Path) -> None:
         OSError: It can't be made.
     """
     try:
-        path.mkdir()
-    except FileNotFoundError:
-        make_directory(path.parent)
-        make_directory(path)
+        try:
+            path.mkdir()
+        except FileNotFoundError:
+            make_directory(path.parent)
+            path.mkdir()  # Some directories, as of /proc, are there and take none.
     except FileExistsError:
         if not path.is_dir():
             raise

@@ -4,12 +4,20 @@ import math
 import numbers
 import operator
 import os
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
 from streaming.errors import ConfigError
 
-__all__ = ["check_flag", "check_number", "check_text", "check_whole"]
+__all__ = [
+    "check_encodings",
+    "check_flag",
+    "check_names",
+    "check_number",
+    "check_text",
+    "check_whole",
+]
 
 
 _LIMIT = 2**63  # Samples, bytes and positions are int64.
@@ -68,3 +76,31 @@ def check_text(name: str, value: object, what: str = "a text") -> str:
     if not isinstance(text, str) or "\0" in text:
         raise ConfigError(f"`{name}` must be {what}, but is {value!r}.")
     return text
+
+
+def check_names(name: str, value: object) -> None:
+    """A list of texts, or a mapping with such keys; one text would be taken for its characters.
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    if isinstance(value, str) or not isinstance(value, Collection):
+        example = f" For one, say [{value!r}]." if isinstance(value, str) else ""
+        raise ConfigError(f"`{name}` must be a list of names, but is {value!r}.{example}")
+    for item in value:
+        if not isinstance(item, str):
+            raise ConfigError(f"`{name}` must be a list of names, but has {item!r} in it.")
+
+
+def check_encodings(columns: object) -> None:
+    """The columns that a writer is given: names of encodings by names of columns, one at least.
+
+    Raises:
+        ConfigError: They are something else.
+    """
+    pairs = columns.items() if isinstance(columns, Mapping) else ()
+    if not pairs or not all(isinstance(text, str) for pair in pairs for text in pair):
+        raise ConfigError(
+            "`columns` must give the name of an encoding for each column, of which there is one "
+            f"at least, as in {{'text': 'str'}}, but is {columns!r}."
+        )

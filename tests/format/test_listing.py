@@ -51,6 +51,33 @@ def test_a_pattern_says_which_files(folder: Path, pattern: str, files: list[str]
     assert keys(f"{folder}/{pattern}") == files
 
 
+@pytest.mark.parametrize("place", [".", "./", "sub/..", "sub/deep/../..", ["."], ["sub/.."]])
+def test_the_current_directory_is_a_folder_however_it_is_spelled(
+    place: str | list[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    assert keys(place) == keys(folder)
+    monkeypatch.chdir(folder / "sub")
+    assert keys("..") == keys([".."]) == keys(folder)
+
+
+@pytest.mark.parametrize("head", ["", "./", ".//", "sub/../", "{cwd}/", "{cwd}//", "/{cwd}/"])
+def test_a_list_names_files_of_several_folders_however_each_is_spelled(
+    head: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(folder / "other" / "b.jsonl", b"{}\n")
+    monkeypatch.chdir(folder)
+    head = head.format(cwd=folder)
+    first = head if head[:1] == "/" else ""
+    named = [f"{first}sub/deep/d.JSONL.BZ2", f"{head}other/b.jsonl", f"{head}sub/*.zst"]
+    listing = list_files(Place.parse(named))
+    found = [os.path.relpath(Path(listing.root, file.key)) for file in listing.files]
+    assert found == ["sub/deep/d.JSONL.BZ2", "other/b.jsonl", "sub/c.ndjson.zst"]
+    listing = list_files(Place.parse([f"{first}b.jsonl", f"{head}sub/**/*.BZ2"]))
+    found = [os.path.relpath(Path(listing.root, file.key)) for file in listing.files]
+    assert found == ["b.jsonl", "sub/deep/d.JSONL.BZ2"]
+
+
 def test_a_pattern_reads_below_its_directory(folder: Path) -> None:
     listing = list_files(Place.parse(f"{folder}/sub/*/*"))
     assert listing.root == f"{folder}/sub"

@@ -13,6 +13,7 @@ from streaming.format.output import Out
 from streaming.format.reader import Sample
 from streaming.format.text.table import MAX_U32, pack_table
 from streaming.format.writer import SplitWriter, WriterOptions
+from streaming.util.checking import check_encodings
 
 __all__ = ["JSONEncoder", "JSONLWriter", "JSONWriter"]
 
@@ -34,11 +35,7 @@ class JSONEncoder:
     max_bytes = MAX_U32
 
     def __init__(self, columns: Mapping[str, str], newline: str, format: str = "json") -> None:
-        if not columns or not all(isinstance(name, str) for name in columns):
-            raise ConfigError(
-                "`columns` must say the encoding of one column at least, as in {'text': 'str'}, "
-                f"but is {columns!r}."
-            )
+        check_encodings(columns)
         if not newline:
             raise ConfigError("`newline` must be what ends a line, but is empty.")
         self.format = format
@@ -122,9 +119,10 @@ class JSONWriter(SplitWriter):
             size_limit=size_limit,
             **kwargs,
         )
+        encoder = JSONEncoder(columns, newline, self.format)
         self.columns = dict(columns)
         self.newline = newline
-        super().__init__(JSONEncoder(columns, newline, self.format), out, options)
+        super().__init__(encoder, out, options)
 
 
 class JSONLWriter(JSONWriter):

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from streaming.errors import ColumnError, ConfigError, EncodeError, EncodeTypeError
+from streaming.errors import ColumnError, EncodeError, EncodeTypeError
 from streaming.format.mds.batch import Batch, encode_rows, rows_of
 from streaming.format.mds.encodings import Number, Str
 from streaming.format.mds.encodings.base import encode_value
@@ -14,6 +14,7 @@ from streaming.format.mds.layout import MDSColumn, MDSLayout, build_layout
 from streaming.format.output import Out
 from streaming.format.reader import Sample
 from streaming.format.writer import JointWriter, WriterOptions
+from streaming.util.checking import check_encodings
 
 __all__ = ["MDSEncoder", "MDSWriter"]
 
@@ -36,12 +37,7 @@ class MDSEncoder:
     max_bytes = _MAX
 
     def __init__(self, columns: Mapping[str, str]) -> None:
-        is_mapping = isinstance(columns, Mapping) and bool(columns)
-        if not is_mapping or not all(isinstance(x, str) for item in columns.items() for x in item):
-            raise ConfigError(
-                "`columns` must say the encoding of one column at least, as in {'text': 'str'}, "
-                f"but is {columns!r}."
-            )
+        check_encodings(columns)
         names = sorted(columns)
         self.layout = layout = build_layout(names, [columns[name] for name in names])
         self.settings: dict[str, Any] = {

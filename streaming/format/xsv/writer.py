@@ -13,6 +13,7 @@ from streaming.format.text.table import MAX_U32, pack_table
 from streaming.format.writer import SplitWriter, WriterOptions
 from streaming.format.xsv.encodings import get_xsv_encoding
 from streaming.format.xsv.grammar import QUOTE, join_fields
+from streaming.util.checking import check_encodings
 
 __all__ = ["CSVWriter", "TSVWriter", "XSVEncoder", "XSVWriter"]
 
@@ -46,11 +47,7 @@ class XSVEncoder:
         quoting: bool = False,
         format: str = "xsv",
     ) -> None:
-        if not columns or not all(isinstance(name, str) for name in columns):
-            raise ConfigError(
-                "`columns` must say the encoding of one column at least, as in {'text': 'str'}, "
-                f"but is {columns!r}."
-            )
+        check_encodings(columns)
         check_separator(separator, newline, quoting)
         names = sorted(columns)
         self.format = format

@@ -112,7 +112,7 @@ def test_an_unknown_encoding_is_refused_before_anything_is_written(tmp_path: Pat
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("columns", [{}, {1: "int"}])
+@pytest.mark.parametrize("columns", [{}, {1: "int"}, {"a": int}, ["a"], "a", 5])
 def test_columns_that_cannot_be_meant_are_refused(columns: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="`columns`"):
         JSONWriter(columns=columns, out=tmp_path / "out")

@@ -26,6 +26,7 @@ from streaming.errors import (
     OutputExistsError,
     StoreError,
     StreamingError,
+    UnknownNameError,
 )
 from streaming.format import Sample
 from streaming.format.mds import MDSEncoder, MDSWriter
@@ -108,6 +109,10 @@ class TestArguments:
             MDSWriter(**{"columns": COLUMNS, "out": tmp_path / "out", **options})
         assert isinstance(caught.value, ValueError)
         assert not (tmp_path / "out").exists()
+
+    def test_a_level_that_there_is_not_is_told_with_those_there_are(self, tmp_path: Path) -> None:
+        with pytest.raises(UnknownNameError, match="no such level of zstd, but from 1 to 22"):
+            MDSWriter(columns=COLUMNS, out=tmp_path / "out", compression="zstd:99")
 
     @pytest.mark.parametrize("kind", ["nope", "list[nope]", "int:8", "ndarray:x"])
     def test_an_unknown_encoding_is_a_type_error(self, tmp_path: Path, kind: str) -> None:

@@ -213,7 +213,7 @@ def test_separators_that_cannot_be_meant_are_refused(
         XSVWriter(columns={"a": "int"}, out=tmp_path / "out", **options)
 
 
-@pytest.mark.parametrize("columns", [{}, {1: "int"}])
+@pytest.mark.parametrize("columns", [{}, {1: "int"}, {"a": int}, ["a"], "a", 5])
 def test_columns_that_cannot_be_meant_are_refused(columns: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="`columns`"):
         CSVWriter(columns=columns, out=tmp_path / "out")
