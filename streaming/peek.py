@@ -35,7 +35,7 @@ from streaming.format import (
 from streaming.format.listing import Place, is_data_file
 from streaming.format.tables import TableFormat, TablePlace, TableVersion, VersionLike
 from streaming.runtime import Runtime
-from streaming.shared.plain import PlainData, find_table
+from streaming.shared.plain import PlainData, describe_lack, find_table
 from streaming.storage import join_key, open_store
 from streaming.storage.download import fetch
 from streaming.storage.stores.local import LocalStore
@@ -224,7 +224,9 @@ class Peek:
             try:
                 document = self._store.read(self._key(get_index_basename()))
             except ObjectNotFoundError as error:
-                raise ObjectNotFoundError(self._no_index(where)) from error
+                raise ObjectNotFoundError(
+                    f"There is no {where}. A dataset has one as soon as its writer has finished."
+                ) from error
             self.index: Index = parse_index(document, where)
             for info in self.index.examples():
                 reading.stream(url, url).check_format(info)
@@ -294,13 +296,6 @@ class Peek:
     def _key(self, name: str) -> str:
         return join_key(self._prefix, name)
 
-    def _no_index(self, where: str) -> str:
-        index = get_index_basename()
-        text = f"There is no {where}. A dataset has one as soon as its writer has finished."
-        root = self._store.root / self._prefix if isinstance(self._store, LocalStore) else None
-        splits = sorted(path.parent.name for path in root.glob(f"*/{index}")) if root else []
-        return f"{text} There are splits: {', '.join(splits)}." if splits else text
-
 
 def look(url: str, reading: Reading = _AS_IT_IS) -> Peek | PlainPeek:
     """Look at what a Stream would read there: a dataset with an index, or data without one.
@@ -323,7 +318,22 @@ def look(url: str, reading: Reading = _AS_IT_IS) -> Peek | PlainPeek:
         try:
             return PlainPeek(url, reading)
         except (ObjectNotFoundError, AccessDeniedError, MissingFileError) as error:
-            raise (error if is_data_file(url) else missing) from None
+            if is_data_file(url):
+                raise error from None
+            raise type(missing)(f"{missing} {_describe_lack(url, reading)}".rstrip()) from None
+
+
+def _describe_lack(url: str, reading: Reading) -> str:
+    """Why there is nothing to look at, as a sentence; "" if that can't be seen."""
+    place = Place.parse(url)
+    store, prefix = open_store(place.root)
+    store.close()
+    index = get_index_basename()
+    root = store.root / prefix if isinstance(store, LocalStore) else None
+    splits = sorted(path.parent.name for path in root.glob(f"*/{index}")) if root else []
+    if splits:
+        return f"There are splits: {', '.join(splits)}."
+    return describe_lack(PlainData(place=place, local=None, format=reading.format))
 
 
 def state_of(info: ShardInfo, present: Mapping[str, int]) -> str:

@@ -92,6 +92,8 @@ def demo(
 
 def _clear(out: Path, overwrite: bool) -> None:
     """Make room in `out`: of what is there, only an earlier demo is removed, and only if asked."""
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"{out} is no directory. Choose another --out.")
     names = {path.name for path in out.iterdir()} if out.is_dir() else set()
     if names and not overwrite:
         raise ConfigError(f"{out} is not empty. Choose another --out, or add --overwrite.")

@@ -66,7 +66,7 @@ def _inspect_table(path: str, reading: Reading, samples: int, shards: int, histo
 
 def _inspect_plain(path: str, peek: PlainPeek, samples: int, shards: int) -> None:
     kinds = sorted({info.format for info in peek.index.examples()})
-    _show_total(path, f"{', '.join(kinds)} without an index", peek.index)
+    _show_total(path, f"{', '.join(kinds) or 'data'} without an index", peek.index)
     _show_content(peek, samples, shards)
 
 

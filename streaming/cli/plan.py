@@ -1,15 +1,15 @@
 """`streaming plan`: what an epoch will be, before anything is trained."""
 
 import json
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.table import Table
 
 from streaming.cli._console import plain, say, show, size_text
 from streaming.cli._reading import COLUMNS, FORMAT, OPTIONS, VERSION, readings_of
-from streaming.errors import ConfigError
+from streaming.errors import ConfigError, EmptyDatasetError
 from streaming.explain import Network, Question, WholeEpoch, explain
 from streaming.peek import Reading, look
 from streaming.plan import OrderSpec, Position
@@ -28,6 +28,7 @@ from streaming.world import World
 
 __all__ = ["plan"]
 
+T = TypeVar("T")
 _LISTED = 64  # samples of a batch, or places of a sample, that are shown
 _EACH = "Once for all, or once a stream."
 
@@ -109,7 +110,7 @@ def plan(
         stream_batch_size,
     )
     sizes = [int(table.samples[table.stream == stream].sum()) for stream in range(len(datasets))]
-    size = None if epoch_size is None else normalize_count(epoch_size)
+    size = None if epoch_size is None else _told("epoch-size", normalize_count, epoch_size)
     shares, _ = weigh(weights, sizes, size, shuffle_seed)
     spec = OrderSpec(
         batch_size=batch_size,
@@ -125,7 +126,11 @@ def plan(
         replication=replication,
     )
     ahead = 8 * batch_size if predownload is None else predownload
-    network = Network(normalize_bytes(bandwidth), normalize_duration(step_time), ahead)
+    network = Network(
+        _told("bandwidth", normalize_bytes, bandwidth),
+        _told("step-time", normalize_duration, step_time),
+        ahead,
+    )
     if not network.bandwidth:
         raise ConfigError("`--bandwidth` must be above 0.")
     question = Question(
@@ -165,6 +170,8 @@ def _read(datasets: Sequence[str], readings: Sequence[Reading]) -> ShardTable:
     tables = []
     for dataset, reading in zip(datasets, readings, strict=True):
         with look(dataset, reading) as peek:
+            if not peek.index.samples:
+                raise EmptyDatasetError(f"{dataset} holds no samples: there is nothing to plan.")
             tables.append(peek.index.table)
     return ShardTable.concatenate(tables)
 
@@ -179,13 +186,15 @@ def _weights(
     fields: list[dict[str, Any]] = [{} for _ in range(count)]
     for name, text in given.items():
         for field, word in zip(fields, _cut(name, text, count), strict=True):
-            field[name] = normalize_count(word) if name == "choose" else _number(name, word)
+            field[name] = (
+                _told(name, normalize_count, word) if name == "choose" else _number(name, word)
+            )
     if schedule is not None:
         for field, weight in zip(fields, _schedules(schedule, count), strict=True):
             field["proportion"] = weight
     if batch_size is not None:
         for field, word in zip(fields, _cut("stream-batch-size", batch_size, count), strict=True):
-            field["batch_size"] = normalize_count(word) or None
+            field["batch_size"] = _told("stream-batch-size", normalize_count, word) or None
     return [Weight(**field) for field in fields]
 
 
@@ -194,6 +203,14 @@ def _cut(name: str, text: str, count: int) -> list[str]:
     if len(words) != count:
         raise ConfigError(f"--{name} has {len(words)} values for {count} streams: {text!r}.")
     return [word.strip() for word in words]
+
+
+def _told(name: str, normalize: Callable[[str], T], text: str) -> T:
+    """What an option says; its name goes before what is wrong with it."""
+    try:
+        return normalize(text)
+    except ConfigError as error:
+        raise ConfigError(f"--{name}: {error}") from error
 
 
 def _number(name: str, word: str) -> float:

@@ -155,7 +155,7 @@ def _check(target: Path, overwrite: bool) -> None:
         return
     if not overwrite:
         raise OutputExistsError(
-            f"{target} is not empty. Choose another place, or ask to overwrite it."
+            f"{target} is not empty. Choose another place, or say --overwrite, or overwrite=True."
         )
     if not (target / get_index_basename()).is_file():
         raise OutputExistsError(

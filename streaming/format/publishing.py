@@ -148,7 +148,8 @@ def _check_vacant(store: Store, prefix: str, root: str, name: str) -> None:
     if find(store, join_key(prefix, name)) is None:
         return
     raise OutputExistsError(
-        f"{root} has an index already. If the data have changed since, ask to overwrite it."
+        f"{root} has an index already. If the data have changed since, say --overwrite, or "
+        "overwrite=True."
     )
 
 

@@ -244,6 +244,29 @@ def test_a_file_or_a_pattern_may_be_given(
     assert "9.jsonl" in capsys.readouterr().err
 
 
+def test_a_place_where_nothing_is_says_what_lacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path / "nothing") == 1
+    assert f"There is no folder or file {tmp_path}/nothing." in capsys.readouterr().err
+    assert run(tmp_path) == 1
+    assert "No file in" in capsys.readouterr().err
+
+
+def test_a_file_without_rows_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "rows.jsonl").touch()
+    assert run(tmp_path / "rows.jsonl") == 0
+    assert "rows.jsonl: data without an index: 0 samples" in capsys.readouterr().out
+
+
+def test_the_current_directory_may_be_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(write_plain_files("csv", tmp_path / "data"))
+    assert run(".") == 0
+    assert ".: csv without an index: 30 samples" in capsys.readouterr().out
+
+
 def test_a_version_of_what_is_no_table_is_refused(dataset: Path) -> None:
     assert run(dataset, "--version", "3") == 1
 

@@ -109,7 +109,10 @@ def test_streams_are_mixed_by_weights_of_any_kind(
         (("--schedule", "[1, 2]"), "a weight for each of 1 streams"),
         (("--schedule", '[{"points": []}]'), "at least one point"),
         (("--bandwidth", "0b"), "above 0"),
-        (("--step-time", "soon"), "must start with a digit"),
+        (("--step-time", "soon"), "--step-time: 'soon' is not a number of seconds"),
+        (("--bandwidth", "10"), "--bandwidth: '10' is not a number of bytes"),
+        (("--epoch-size", "x"), "--epoch-size: 'x' is not"),
+        (("--choose", "x"), "--choose: 'x' is not"),
         (("--shuffle-algo", "best"), "no shuffle algorithm 'best'"),
         (("--batching", "best"), "no batching method 'best'"),
         (("--step", "600"), "There is no step 600"),
@@ -132,6 +135,12 @@ def test_a_dataset_that_is_not_there_is_one_sentence(
 ) -> None:
     assert run(tmp_path) == 1
     assert "There is no" in capsys.readouterr().err
+
+
+def test_an_epoch_of_nothing_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "rows.jsonl").touch()
+    assert run(tmp_path / "rows.jsonl") == 1
+    assert "rows.jsonl holds no samples" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("is_indexed", [False, True])
