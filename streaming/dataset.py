@@ -57,6 +57,7 @@ from streaming.spanner import Spanner
 from streaming.state import check_state, dump_state, parse_state
 from streaming.stream import Stream, make_streams, weigh_streams
 from streaming.table import ShardTable
+from streaming.util.checking import check_flag
 from streaming.util.pretty import prettify_dec_bytes
 from streaming.world import World, process_group
 
@@ -238,8 +239,8 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
             "version": version,
         }
         said = {name: value for name, value in said.items() if value is not None}
-        said |= {"allow_schema_mismatch": True} if allow_schema_mismatch else {}
-        said |= {"follow": True} if follow else {}
+        flags = {"allow_schema_mismatch": allow_schema_mismatch, "follow": follow}
+        said |= {name: True for name, value in flags.items() if check_flag(name, value)}
         if streams is not None and said:
             raise ConfigError(f"Of `streams`, say {', '.join(said)} to each Stream.")
         self.streams = make_streams(

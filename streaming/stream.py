@@ -46,7 +46,14 @@ from streaming.shared.source import has_made_index
 from streaming.source import StreamSource
 from streaming.storage import open_store
 from streaming.storage.stores.local import LocalStore
-from streaming.util.checking import check_flag, check_names, check_number, check_text, check_whole
+from streaming.util.checking import (
+    check_flag,
+    check_names,
+    check_number,
+    check_options,
+    check_text,
+    check_whole,
+)
 from streaming.util.pretty import normalize_bytes
 from streaming.util.registries import TypedRegistry, create_registry
 from streaming.world import World
@@ -137,16 +144,17 @@ class Stream(StreamSteps):
         self.remote = _as_text(remote, "remote")
         if self.remote is not None and not is_overridden(self, "_download_file"):
             # An unknown scheme should be news now, not in a worker.
-            open_store(self.remote, storage_options)[0].close()
+            options = check_options("storage_options", storage_options)
+            open_store(self.remote, options)[0].close()
         _check_download(download_retry, download_timeout, validate_hash, keep_zip)
         self.split = "" if split is None else check_text("split", split, "a path")
         self.local = _as_text(local, "local") or default_directory(_name(remote))
         self.validate_hash = validate_hash
         self._opened_directory: Path | None = None
         self._opened_version: int | None = None
-        self.storage_options = dict(storage_options or {})
-        self.format, self.format_options = format, dict(format_options or {})
-        if allow_schema_mismatch:
+        self.storage_options = check_options("storage_options", storage_options)
+        self.format, self.format_options = format, check_options("format_options", format_options)
+        if check_flag("allow_schema_mismatch", allow_schema_mismatch):
             self.format_options["allow_schema_mismatch"] = True
         self.columns = columns
         if columns is not None:
@@ -404,6 +412,10 @@ class Stream(StreamSteps):
             index, directory = index_of(shards, self)
         else:
             index, directory = self.obtain_index(version)
+        if self.follow and self._opened_version is None:
+            raise ConfigError(
+                f"`follow` goes on with new versions of a table, but there is none at {self._root}."
+            )
         source = self.source()
         if not index.samples:
             raise EmptyDatasetError(self._describe_empty(index))
@@ -437,7 +449,10 @@ class Stream(StreamSteps):
             return None
         told = self.format_options.get("decoded_limit")
         if told is not None:
-            return normalize_bytes(told)
+            try:
+                return normalize_bytes(told)
+            except ConfigError as error:
+                raise ConfigError(f"`decoded_limit` of `format_options`: {error}") from error
         free = shutil.disk_usage(directory.path).free
         return max(min(_MOST_DECODED, free // 4), 0)
 

@@ -397,6 +397,10 @@ def test_a_remote_that_is_the_local_directory_loses_nothing(number: int, tmp_pat
         {"local": "x", "columns": "id"},
         {"local": "x", "columns": [1]},
         {"local": "x", "columns": 3},
+        {"local": "x", "format_options": "ab"},
+        {"local": "x", "format_options": ["a"]},
+        {"local": "x", "follow": "no"},
+        {"local": "x", "allow_schema_mismatch": "no"},
         {"local": "x", "split": 3},
         {"local": "x", "split": "\0"},
         {"local": "x", "download_retry": "2"},
@@ -478,6 +482,16 @@ def test_an_index_given_for_its_directory_is_told_so(root: Path, tmp_path: Path)
         StreamingDataset(remote=f"{root}/index.json", local=str(tmp_path / "cache"))
     with pytest.raises(ConfigError, match=f"Name the directory that it is in: {root}"):
         LocalDataset(root / "index.json")
+
+
+def test_options_of_a_store_that_are_no_dict_are_refused() -> None:
+    with pytest.raises(ConfigError, match="`storage_options` must be a dict"):
+        Stream(remote="x", storage_options="ab")  # type: ignore[arg-type]
+
+
+def test_only_a_table_can_be_followed(root: Path) -> None:
+    with pytest.raises(ConfigError, match=f"`follow` .* there is none at {root}"):
+        StreamingDataset(local=str(root), follow=True)
 
 
 def test_a_cache_where_no_directory_can_be_made_is_refused(root: Path) -> None:

@@ -5,6 +5,7 @@ import numbers
 import operator
 import os
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ __all__ = [
     "check_flag",
     "check_names",
     "check_number",
+    "check_options",
     "check_text",
     "check_whole",
 ]
@@ -90,6 +92,19 @@ def check_names(name: str, value: object) -> None:
     for item in value:
         if not isinstance(item, str):
             raise ConfigError(f"`{name}` must be a list of names, but has {item!r} in it.")
+
+
+def check_options(name: str, value: object) -> dict[str, Any]:
+    """Options by their names, as a dict of its own; None for none.
+
+    Raises:
+        ConfigError: They are something else.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise ConfigError(f"`{name}` must be a dict of options by their names, but is {value!r}.")
+    return dict(value)
 
 
 def check_encodings(columns: object) -> None:

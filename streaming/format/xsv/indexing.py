@@ -19,6 +19,7 @@ from streaming.format.xsv.grammar import split_fields
 from streaming.format.xsv.scan import record_starts
 from streaming.format.xsv.writer import check_separator
 from streaming.storage import Store
+from streaming.util.checking import check_flag, check_names
 
 __all__ = ["export_shard", "index_dataset"]
 
@@ -87,8 +88,11 @@ class _Style:
             raise ConfigError(
                 'Say what separates the fields, as in format_options={"separator": "|"}.'
             )
-        quoting, header = options.get("quoting", True), options.get("header", True)
+        quoting = check_flag("quoting", options.get("quoting", True))
+        header = check_flag("header", options.get("header", True))
         names = options.get("names")
+        if names is not None:
+            check_names("names", names)
         if names is None and not header:
             names = list(request.columns or ())
         for kind in (request.columns or {}).values():
@@ -98,9 +102,7 @@ class _Style:
             if not names:
                 raise ConfigError("Files without a header need `names`, or declared `columns`.")
             _check_names(names, "`names`", ConfigError)
-        return cls(
-            separator, bool(quoting), bool(header), names and tuple(names), request.columns is None
-        )
+        return cls(separator, quoting, header, names and tuple(names), request.columns is None)
 
     def fields(self, line: bytes) -> list[str]:
         """Take a line apart; DataError says what is wrong with it."""

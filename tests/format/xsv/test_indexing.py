@@ -139,6 +139,9 @@ def test_files_without_lines_have_no_samples(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"header": "no"}, "`header` must be True or False, but is 'no'"),
+        ({"quoting": "no"}, "`quoting` must be True or False, but is 'no'"),
+        ({"names": "ab"}, "`names` must be a list of names, but is 'ab'"),
         ({"sep": "|"}, "options separator, quoting, header, names, but not sep"),
         ({"separator": ""}, "`separator` must be a text"),
         ({"separator": '"'}, "can't be separated by"),
