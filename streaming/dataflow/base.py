@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeAlias
 
-from streaming.errors import ConfigError
+from streaming.errors import ConfigError, StateError
 
 __all__ = [
+    "MAX_AGAIN",
     "Batch",
     "BatchCollator",
     "Cursor",
@@ -51,6 +52,11 @@ Token: TypeAlias = int | str | tuple["Token", ...] | None
 
 None where there are no names, outside a loader.
 """
+
+
+# What is drawn or read again one by one to find a place: no run comes so far. A damaged state would
+# keep a loader busy for years.
+MAX_AGAIN = 2**32
 
 
 class SkipItem(Exception):
@@ -225,19 +231,36 @@ class StreamCursor(Cursor):
         return state
 
     def load_state_dict(self, state: Json) -> None:
-        self._pass, self._number = int(state["pass"]), int(state["number"])
+        name = type(self._distributor).__name__
+        found = state if isinstance(state, dict) else {}
+        counts = [found.get("pass"), found.get("number")]
+        is_whole = all(type(count) is int and count >= 0 for count in counts)
+        if not is_whole or (self._has_state and "inner" not in found):
+            raise StateError(
+                f"The place of a {name} in the state is damaged: it is {state!r:.100}."
+            )
+        self._pass, self._number = state["pass"], state["number"]
         if self._has_state:
             self._distributor.load_state_dict(state["inner"])
             return
+        if self._number > MAX_AGAIN:
+            raise StateError(
+                f"The state is of a place behind {self._number} items, which would have to be read "
+                f"again: {name} keeps no place, and {MAX_AGAIN} items are the most."
+            )
         if self._number:
             logger.warning(
                 "%s keeps no place: going on after %d items by reading them again.",
-                type(self._distributor).__name__,
+                name,
                 self._number,
             )
             self._items = iter(self._distributor.stream(*self._coordinates))
-            for _ in islice(self._items, self._number):
-                pass
+            came = sum(1 for _ in islice(self._items, self._number))
+            if came < self._number:
+                raise StateError(
+                    f"{name} gave {came} items, but the state is of a place behind {self._number}. "
+                    f"It is not the source that it was saved with."
+                )
 
 
 class RawItemProcessor(ABC):

@@ -36,6 +36,8 @@ __all__ = ["Pipeline"]
 logger = logging.getLogger(__name__)
 
 _PATIENCE = 10_000  # items without a sample until there is a warning
+_AGAIN = 1 << 12  # items that are read again at a time
+_MOST_AGAIN = 1 << 26  # in all: the tokens of so many take gigabytes when the state is saved
 
 
 class Pipeline:
@@ -323,11 +325,21 @@ class Pipeline:
         """The items of some tokens: fetched, or read again."""
         cursor = self._cursor
         if not replay:
+            if bases and not cursor.can_fetch:
+                raise StateError(
+                    f"The state names {len(bases)} samples that wait{self._where()}, but no items "
+                    f"to be read again, and {self._source()} can't fetch single ones."
+                )
             return {base: cursor.fetch(base) for base in bases}
+        if replay > _MOST_AGAIN:
+            raise StateError(
+                f"The state says that {replay} items are to be read again{self._where()}; "
+                f"{_MOST_AGAIN} are the most that can wait."
+            )
         items: dict[Token, RawItem] = {}
         while replay:
             place = cursor.state_dict()
-            tokens, came = cursor.take(replay)
+            tokens, came = cursor.take(min(replay, _AGAIN))
             if not came:
                 raise StateError(
                     f"{self._source()} ended{self._where()} while {replay} items were still to be "

@@ -3,8 +3,8 @@
 import copy
 import json
 from collections.abc import Callable, Iterator
-from itertools import islice
-from typing import Any
+from itertools import cycle, islice
+from typing import Any, Literal
 
 import pytest
 
@@ -25,8 +25,9 @@ from streaming.dataflow import (
 from streaming.errors import StateError
 
 LENGTHS = [3, 9, 5, 1, 8, 2, 7]
+SOURCE = ("streams", "0", "source")
 WRONG: list[Any] = [
-    *(None, True, -1, 2**21, 2**62, 2**64, 1.5, float("nan"), "", "x"),
+    *(None, True, -1, 2**21, 2**53, 2**62, 2**64, 1.5, float("nan"), "", "x"),
     *([], [[]], [1], [-1], [None], [0, -1], [0, 2**62], [2**64, 0], {}, {"a": 1}, {"-1": {}}),
 ]
 
@@ -44,6 +45,20 @@ class Rows:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(rows(self.count))
+
+
+class Endless(Rows):
+    """Goes on for ever, like what is made up or comes from a queue."""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return cycle(rows(self.count))
+
+
+class Streamed(DataDistributor):
+    """A user's own, which has the one method that it must have."""
+
+    def stream(self, *coordinates: int) -> Iterator[dict[str, Any]]:
+        return iter(Endless())
 
 
 class Placed:
@@ -83,9 +98,9 @@ def concatenated() -> DataflowLoader:
     )
 
 
-def mixture() -> MixtureDistributor:
+def mixture(draws: Literal["python", "hash"] = "hash") -> MixtureDistributor:
     return MixtureDistributor(
-        {"a": (MapDistributor(rows(60)), 1), "b": (MapDistributor(rows(60)), 2)}, draws="hash"
+        {"a": (MapDistributor(rows(60)), 1), "b": (MapDistributor(rows(60)), 2)}, draws=draws
     )
 
 
@@ -93,8 +108,11 @@ LOADERS: dict[str, Callable[[], DataflowLoader]] = {
     "map": lambda: packed(MapDistributor(rows(60), shuffle="scatter")),
     "concat": concatenated,
     "iterable": lambda: packed(IterableDistributor(Rows())),
+    "endless": lambda: packed(IterableDistributor(Endless())),
+    "streamed": lambda: packed(Streamed()),
     "placed": lambda: packed(IterableDistributor(Placed())),
     "mixture": lambda: packed(mixture()),
+    "drawn again": lambda: packed(mixture("python")),
     "ranked": lambda: packed(
         RankPartitionedDistributor({"a": {"dataset": MapDistributor(rows(60)), "ratio": 1}})
     ),
@@ -139,6 +157,8 @@ def test_whatever_stands_in_a_state_it_is_refused_or_gone_on_from(name: str) -> 
         if path[:1] == ("fingerprint",) and len(path) > 2:
             continue  # Compared as a whole.
         for value in WRONG:
+            if value == 2**21 and name in ("endless", "iterable", "streamed"):
+                continue  # So many items would be read again.
             loader = make()
             try:
                 loader.load_state_dict(changed(state, path, value))
@@ -164,6 +184,14 @@ def test_whatever_stands_in_a_state_it_is_refused_or_gone_on_from(name: str) -> 
         ("placed", ("streams", "0", "source", "source"), {}, "Placed does not take the place"),
         ("mixture", ("streams", "0", "pending"), [["c", [0, 1]]], "of source 'c'; this .* a, b"),
         ("mixture", ("streams", "0", "source", "draws"), "1", "The place in a mixture"),
+        ("drawn again", (*SOURCE, "draws"), 2**53, "after 9007199254740992 draws, which would"),
+        ("endless", SOURCE, {"pass": 0, "number": 2**53, "index": 2**53}, "items, which would"),
+        ("endless", (*SOURCE, "index"), 2**53, "of which 9007199254740992 are of this logical"),
+        ("endless", ("streams", "0", "replay"), 2**53, "9007199254740992 items are to be read"),
+        ("endless", ("streams", "0", "replay"), 0, "can't fetch single ones"),
+        ("streamed", SOURCE, [0, 1], r"a Streamed in the state is damaged: it is \[0, 1\]"),
+        ("streamed", SOURCE, {"pass": 0}, "a Streamed in the state is damaged"),
+        ("streamed", (*SOURCE, "number"), 2**53, "behind 9007199254740992 items, which would"),
     ],
 )
 def test_what_is_wrong_in_a_state_is_named(

@@ -9,7 +9,15 @@ from typing import Any, Literal
 
 import msgspec
 
-from streaming.dataflow.base import Cursor, DataDistributor, Json, RawItem, StreamPlan, Token
+from streaming.dataflow.base import (
+    MAX_AGAIN,
+    Cursor,
+    DataDistributor,
+    Json,
+    RawItem,
+    StreamPlan,
+    Token,
+)
 from streaming.dataflow.distributors.epochs import check_epochs
 from streaming.dataflow.distributors.workers import seen_as_worker
 from streaming.dataflow.state import Count, parse_part
@@ -206,6 +214,12 @@ class _IterableCursor(Cursor):
 
     def load_state_dict(self, state: Json) -> None:
         found = parse_part(state, _Place, "The place in an iterable")
+        kept = len(range(self._part.start, found.index, self._part.step))
+        if found.number != kept:
+            raise StateError(
+                f"The state is of a place behind {found.index} items of an iterable, of which "
+                f"{kept} are of this logical stream, but it says {found.number}."
+            )
         self._pass, self._number, self._index = found.passes, found.number, found.index
         if not self._index:
             return
@@ -215,6 +229,12 @@ class _IterableCursor(Cursor):
                 self._load_source(found.source)
                 self._items = iter(self._part.source)
                 return
+            if self._index > MAX_AGAIN:
+                raise StateError(
+                    f"The state is of a place behind {self._index} items, which would have to be "
+                    f"read again: {type(self._part.source).__name__} keeps no place, and "
+                    f"{MAX_AGAIN} items are the most."
+                )
             logger.warning(
                 "%s keeps no place: going on after %d items by reading them again.",
                 type(self._part.source).__name__,

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from streaming.dataflow.base import (
+    MAX_AGAIN,
     Cursor,
     DataDistributor,
     Json,
@@ -20,6 +21,8 @@ from streaming.dataflow.state import Count, parse_part
 from streaming.errors import ConfigError, EmptyDatasetError, StateError
 
 __all__ = ["MixtureDistributor"]
+
+_DRAWS = 1 << 16  # that are made again at a time
 
 
 class MixtureDistributor(DataDistributor):
@@ -114,8 +117,9 @@ class _PythonDraws:
         self._number = 0
 
     def __call__(self, number: int) -> str:
-        for _ in range(number - self._number):
-            self._random.random()  # What one of `choices` takes.
+        for first in range(self._number, number, _DRAWS):
+            # One of `choices` takes 64 bits.
+            self._random.getrandbits(64 * min(_DRAWS, number - first))
         self._number = number + 1
         return self._random.choices(self._names, weights=self._weights)[0]
 
@@ -171,6 +175,11 @@ class _MixtureCursor(Cursor):
             raise StateError(
                 f"The state is of a mixture of {', '.join(sorted(sources))}; this one is of "
                 f"{', '.join(sorted(self._cursors))}."
+            )
+        if isinstance(self._draw, _PythonDraws) and found.draws > MAX_AGAIN:
+            raise StateError(
+                f"The state is of a mixture after {found.draws} draws, which would have to be made "
+                f"again; {MAX_AGAIN} are the most. It is damaged, or `draws` must be 'hash'."
             )
         self._number = found.draws
         for name, cursor in self._cursors.items():

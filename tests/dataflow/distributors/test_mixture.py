@@ -141,3 +141,11 @@ def test_a_dataset_that_cannot_shard_itself_is_refused() -> None:
     made = RankPartitionedDistributor({"a": {"dataset": lambda: [1], "ratio": 1}})
     with pytest.raises(ConfigError, match="made a list"):
         next(made.stream(0, 1, 0, 1))
+
+
+def test_a_place_behind_many_draws_is_found_by_making_them_again() -> None:
+    cursor = mixture().open(0, ONE)
+    names = [token[0] for token, _ in islice(cursor, 70_010)]  # type: ignore[index]
+    again = mixture().open(0, ONE)
+    again.load_state_dict({**cursor.state_dict(), "draws": 70_000})
+    assert [token[0] for token, _ in islice(again, 10)] == names[-10:]  # type: ignore[index]
