@@ -57,7 +57,7 @@ from streaming.spanner import Spanner
 from streaming.state import check_state, dump_state, parse_state
 from streaming.stream import Stream, make_streams, weigh_streams
 from streaming.table import ShardTable
-from streaming.util.checking import check_flag
+from streaming.util.checking import check_flag, check_whole
 from streaming.util.pretty import prettify_dec_bytes
 from streaming.world import World, process_group
 
@@ -580,7 +580,11 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         Args:
             num_samples: Samples that all ranks together have consumed: in this epoch, or
             from_beginning: ... only since the place that this iteration began at.
+
+        Raises:
+            ConfigError: `num_samples` is no number of samples.
         """
+        num_samples = check_whole("num_samples", num_samples, 0)
         start = self._own_record().position() or Start(epoch=-1)
         seen = num_samples if from_beginning else start.seen + num_samples
         return self.state_at(start, seen)

@@ -489,6 +489,14 @@ def test_options_of_a_store_that_are_no_dict_are_refused() -> None:
         Stream(remote="x", storage_options="ab")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("num_samples", [-5, "a", 1.5, None])
+def test_a_state_after_no_number_of_samples_is_refused(num_samples: Any, root: Path) -> None:
+    dataset = StreamingDataset(local=str(root), batch_size=1)
+    with pytest.raises(ConfigError, match="`num_samples`"):
+        dataset.state_dict(num_samples, True)
+    assert dataset.state_dict(np.int64(3), True)["sample_in_epoch"] == 3  # type: ignore[arg-type]
+
+
 def test_only_a_table_can_be_followed(root: Path) -> None:
     with pytest.raises(ConfigError, match=f"`follow` .* there is none at {root}"):
         StreamingDataset(local=str(root), follow=True)
