@@ -52,5 +52,5 @@ $(READY): pyproject.toml constraints.txt Makefile
 	@echo "Filling $(VENV) (once; torch is large) ..."
 	@$(PIP) --upgrade pip
 	@$(PIP) $(TORCH)
-	@$(PIP) --group test --group lint --editable ".[torch,image,bfloat16,parquet,delta,lance,cli]"
+	@$(PIP) --group test --group lint --editable ".[torch,image-fast,video-av,bfloat16,parquet,delta,lance,cli]"
 	@touch $@

@@ -367,17 +367,23 @@ class ShardCache:
         logger.debug("Preparing shard %d, %s.", place.shard, files.raw_paths[-1])
         self._check_source(place)
         retries, fetched = retries_of_thread(), 0
+        # Another thread may open the shard as soon as it is whole: it is counted before.
+        kind = "repairs" if anew else "misses"
+        self._count(place, **{kind: 1})
+        self._unread.add(place.shard)
         try:
             claims = state.claims(place.local, keep_zip=place.part.keep_zip)
             fetched = files.make(claims, anew=anew)
             if not place.part.keep_zip and state.is_own(place.local, "zip"):
                 files.drop(files.zip_paths)
+        except BaseException:
+            self._count(place, **{kind: -1})
+            self._unread.discard(place.shard)
+            raise
         finally:
             state.record(place.local, files)
             retries = retries_of_thread() - retries
             self._count(place, fetched_bytes=fetched, retries=retries)
-        self._count(place, **({"repairs": 1} if anew else {"misses": 1}))
-        self._unread.add(place.shard)
         state.note_made(place.local)
         state.touch(place.local)
         self._seen[place.shard] = True

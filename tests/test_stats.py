@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streaming import LocalDataset, StreamingDataLoader, StreamingDataset
-from streaming import stream as stream_module
+from streaming import source as source_module
 from streaming.storage.stores.fault import Fail, FaultStore
 from streaming.storage.stores.local import LocalStore
 from streaming.util.retrying import Retry
@@ -83,8 +83,8 @@ def test_retries_are_counted(
     dataset = open_dataset(remote, tmp_path, download_retry=3)
     faults = [Fail(op="get_file", key="*00003.mds", times=2)]
     flaky = FaultStore(LocalStore(remote), faults)
-    monkeypatch.setattr(stream_module, "open_store", lambda root, options: (flaky, ""))
-    monkeypatch.setattr(stream_module, "Retry", lambda attempts: Retry(attempts, base=0.0))
+    monkeypatch.setattr(source_module, "open_store", lambda root, options: (flaky, ""))
+    monkeypatch.setattr(source_module, "Retry", lambda attempts: Retry(attempts, base=0.0))
     assert len(list(dataset)) == SHARDS * SAMPLES
     assert (dataset.stats().retries, dataset.stats().misses) == (2, SHARDS)
 
