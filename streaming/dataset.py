@@ -656,7 +656,7 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
             order = dataclasses.replace(order, shuffle_seed=start.shuffle_seed)
         return order.resolve(self._parallel_world().num_nodes)
 
-    def _plan(self, start: Start, world: World) -> EpochPlan:
+    def _plan(self, start: Start, world: World, *, is_ahead: bool = False) -> EpochPlan:
         return build_plan(
             self._order(start),
             self._table,
@@ -664,6 +664,7 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
             world,
             self._position(start),
             self._orders.get(),
+            is_ahead=is_ahead,
         )
 
     def _position(self, start: Start) -> Position:
@@ -828,7 +829,7 @@ def _upcoming_recipe(
 ) -> Recipe | None:
     """The table of ids that an epoch will need. Does not keep the dataset alive."""
     found = dataset()
-    return None if found is None else found._plan(start, world).recipe
+    return None if found is None else found._plan(start, world, is_ahead=True).recipe
 
 
 def _first_shards(
@@ -838,7 +839,7 @@ def _first_shards(
     found = dataset()
     if found is None:
         return ()
-    plan, ahead = found._plan(start, world), found._ahead
+    plan, ahead = found._plan(start, world, is_ahead=True), found._ahead
     del found  # It may go while the table of ids is waited for.
     return plan.shards(0, len(plan), ahead)
 

@@ -337,6 +337,8 @@ def build_plan(
     world: World,
     at: Position,
     hold: Hold = in_memory,
+    *,
+    is_ahead: bool = False,
 ) -> EpochPlan:
     """Plan one worker's part of an epoch. What is held is made when ids are first asked for.
 
@@ -347,6 +349,7 @@ def build_plan(
         world: The parallel world and the worker: ranks that see the same samples count as one.
         at: Where to begin.
         hold: Keeps the tables that exact shuffles and partial shards need.
+        is_ahead: It is a look at an epoch that is not due: what a user should know is not said yet.
 
     Raises:
         ConfigError: The numbers don't fit each other.
@@ -359,7 +362,7 @@ def build_plan(
     is_own = len(sources) == len(wanted := layout.reads(world.node))
     opening = _Opening(spec, table, shares, at.epoch, hold, pool)
     order = opening.open(sources, wanted if is_own else [None] * len(sources))
-    if world.is_leader:
+    if world.is_leader and not is_ahead:
         for note in (*layout.notes, *opening.notes[:1]):
             logger.warning("%s", note)
         if len(opening.notes) > 1:

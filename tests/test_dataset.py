@@ -444,6 +444,19 @@ def test_an_index_that_is_no_file_is_refused(tmp_path: Path) -> None:
         StreamingDataset(local=str(tmp_path))
 
 
+def test_what_one_should_know_of_an_epoch_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = write_dataset(tmp_path / "data")
+    dataset = StreamingDataset(
+        local=str(root), batch_size=1, shuffle=True, shuffle_algo="py1e", shuffle_block_size=2
+    )
+    for epochs in (1, 2):
+        list(dataset)
+        notes = [text for text in caplog.messages if "shuffle_block_size (2) is small" in text]
+        assert len(notes) == epochs
+
+
 def test_a_subclass_with_a_smaller_size_ends_there(tmp_path: Path) -> None:
     class Half(StreamingDataset):
         @property
