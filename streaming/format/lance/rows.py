@@ -206,21 +206,22 @@ class LanceRows:
             for a, b in pairwise(bounds)
         ]
         chunks = self._get_chunks(pieces)
-        found, wanted, rest = [], [], []
+        # Where each row is among those that are found.
+        found, where, size = [], np.empty_like(rows), 0
+        is_left = np.zeros(len(rows), np.bool_)
         for (head, _, a, b), chunk in zip(pieces, chunks, strict=True):
             if chunk is None:
-                rest.append(np.arange(a, b))
+                is_left[a:b] = True
             else:
                 found.append(chunk.take(arrow.array(rows[a:b] - head)))
-                wanted.append(order[a:b])
-        if rest:
-            left = np.concatenate(rest)
-            unique, where = np.unique(rows[left], return_inverse=True)
-            batch = self._take(unique)
-            found.append(batch if len(unique) == len(left) else batch.take(arrow.array(where)))
-            wanted.append(order[left])
-        back = moved(np.arange(len(rows)), np.concatenate(wanted))
-        return arrow.concat_batches(found).take(arrow.array(back))
+                where[a:b] = np.arange(size, size + b - a)
+                size += b - a
+        left = rows[is_left]
+        if len(left):
+            is_new = np.append(True, left[1:] != left[:-1])
+            found.append(self._take(left[is_new]))
+            where[is_left] = size + np.cumsum(is_new) - 1
+        return arrow.concat_batches(found).take(arrow.array(moved(where, order)))
 
     def _get_chunks(self, pieces: Sequence[tuple[int, int, int, int]]) -> list[Any]:
         """Decoded rows of parts of the table, where they are here or worth it; else None.
