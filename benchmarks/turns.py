@@ -100,7 +100,7 @@ def spread(values: Sequence[float], form: str | None = None) -> str:
         return "-"
     low, middle, high = min(values), statistics.median(values), max(values)
     if form is None:
-        form = ".2f" if middle >= 0.1 else ".3f"
+        form = ".2f" if middle >= 0.1 else ".3f" if middle >= 0.01 else ".4f"
     if len(values) == 1:
         return f"{middle:{form}}"
     return f"{middle:{form}} ({low:{form}}-{high:{form}})"

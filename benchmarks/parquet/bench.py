@@ -12,7 +12,6 @@ import json
 import os
 import random
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -257,6 +256,9 @@ def run(case: str, side: str, folder: Path, args: argparse.Namespace) -> float |
 
 def compare(folder: Path, args: argparse.Namespace) -> None:
     """Take turns and print medians with the smallest and largest of the rounds."""
+    sys.path.insert(0, str(ROOT))
+    from benchmarks.turns import spread
+
     load = f"{os.getloadavg()[0]:.1f}"
     print(
         f"{args.rows} rows, {args.rounds} rounds, {os.cpu_count()} cores, Python "
@@ -280,13 +282,6 @@ def compare(folder: Path, args: argparse.Namespace) -> None:
                 ratios = [a / b for a, b in zip(rounds.get(mine, ()), found, strict=False)]
                 cells.append(spread(ratios) if is_other else "")
             print(f"| {' | '.join(cells)} |", flush=True)
-
-
-def spread(values: list[float]) -> str:
-    """Median, smallest and largest value."""
-    middle = statistics.median(values)
-    digits = 2 if middle >= 0.1 else 4
-    return f"{middle:.{digits}f} ({min(values):.{digits}f}-{max(values):.{digits}f})"
 
 
 def main() -> None:
