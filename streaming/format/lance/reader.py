@@ -128,11 +128,14 @@ class LanceReader(ShardReader):
 
     @contextmanager
     def _told_if_lost(self) -> Iterator[None]:
-        """See whether the manifest is gone from the cache, if anything fails."""
+        """See whether the manifest is gone from the cache, if anything fails.
+
+        What cleans a directory of old files often leaves the folders.
+        """
         try:
             yield
         except StreamingError as error:
-            if self._manifests is None or self._manifests.is_dir():
+            if self._manifests is None or any(self._manifests.glob("*.manifest")):
                 raise
             raise lost_index(self._manifests) from error
 
