@@ -74,6 +74,7 @@ class Pipeline:
         # Where the cursor can't fetch: (its place, the tokens read from there), the oldest first.
         self._trail: deque[tuple[Json, Sequence[Token]]] = deque()
         self._trim_at = 64
+        self._is_drained = False  # The source's epochs are over, and the last samples wait.
         self._groups = 0
         self._skipped = 0
         self._dropped = 0
@@ -125,6 +126,8 @@ class Pipeline:
             groups=self._groups,
             skipped=self._skipped,
             dropped=self._dropped + self._grouping.dropped,
+            # What is read again comes to the end by itself.
+            drained=self._is_drained and not self._trail,
         )
 
     def close(self) -> None:
@@ -138,6 +141,7 @@ class Pipeline:
         if self._open is None:
             group = self._held.popleft() if self._held else self._grouping.next_group()
             if group is None:
+                self._is_drained = False
                 raise StopIteration
             if not self._work.is_late:
                 return group
@@ -161,6 +165,7 @@ class Pipeline:
             else:
                 tokens, items = self._pull(want)
                 if not items:
+                    self._is_drained = True
                     return (), [], None
                 tokens, samples = self._process(tokens, items)
                 self._note_emptiness(0 if samples else len(items))
@@ -187,6 +192,8 @@ class Pipeline:
         if self._raw[1]:
             raw, self._raw = self._raw, ((), [])
             return raw
+        if self._is_drained:
+            return (), []
         cursor = self._cursor
         place = None if cursor.can_fetch else cursor.state_dict()
         try:
@@ -307,9 +314,10 @@ class Pipeline:
             self._held.append(Group([sample for _, sample in found]))
             self._held[-1].tokens = [token for token, _ in found]
             self._held[-1].sizes = work.measure([sample for _, sample in found])
-        self._grouping.load_state_dict(state.batcher)
+        if state.batcher is not None:  # Else the stream has not begun.
+            self._grouping.load_state_dict(state.batcher)
         self._groups, self._skipped = state.groups, state.skipped
-        self._dropped = state.dropped
+        self._dropped, self._is_drained = state.dropped, state.drained
 
     def _token(self, value: Json) -> Token:
         token = as_token(value)

@@ -47,6 +47,8 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         groups: Batches made.
         skipped: Items that a processor dropped.
         dropped: Samples that a batcher dropped.
+        drained: Whether `source` is behind the end of its epochs while samples wait, so that no
+            more items come to them.
         ended: Whether the stream has come to the end of its epochs while others have not.
     """
 
@@ -58,6 +60,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     groups: Count = 0
     skipped: Count = 0
     dropped: Count = 0
+    drained: bool = False
     ended: bool = False
 
 

@@ -16,6 +16,7 @@ import torch
 from streaming.dataflow import (
     BatchCollator,
     BestFitBatcher,
+    ConcatBatcher,
     CosmosDataLoader,
     DataDistributor,
     DataflowLoader,
@@ -48,6 +49,17 @@ class AsList(BatchCollator):
 
     def collate(self, samples: list[Any]) -> Any:
         return [sample["i"] if isinstance(sample, dict) else sample for sample in samples]
+
+
+class Ahead(SampleBatcher):
+    """Knows five samples when it gives out the oldest."""
+
+    def batches(self, samples: Iterator[Any]) -> Iterator[list[Any]]:
+        known = list(islice(samples, 4))
+        for sample in samples:
+            known.append(sample)
+            yield [known.pop(0)]
+        yield from ([sample] for sample in known)
 
 
 class Coordinates:
@@ -450,6 +462,51 @@ def test_a_place_near_the_end_is_exact_though_streams_end_apart(workers: int) ->
         again.load_state_dict(json.loads(state))
         assert list(again) == whole[place:]
         assert list(again) == next_epoch
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("own", [False, True], ids=["built in", "of a user"])
+def test_what_waits_at_the_end_of_the_epochs_goes_out_before_the_next_ones(
+    workers: int, own: bool
+) -> None:
+    rows = [{"i": i, "input_ids": [0] * (i % 7 + 1)} for i in range(40)]
+
+    def make() -> DataflowLoader:
+        return DataflowLoader(
+            MapDistributor(rows, seed=3, epochs=1),
+            batcher=Ahead() if own else BestFitBatcher(12, 8),
+            collator=AsList(),
+            num_workers=workers,
+            num_streams=2,
+        )
+
+    loader = make()
+    whole, states = [], [json.dumps(loader.state_dict())]
+    for batch in loader:
+        whole.append(batch)
+        states.append(json.dumps(loader.state_dict()))
+    next_epoch = list(loader)
+    for place, state in list(enumerate(states))[-6:]:
+        again = make()
+        again.load_state_dict(json.loads(state))
+        assert list(again) == whole[place:]
+        assert list(again) == next_epoch
+
+
+@pytest.mark.parametrize("batcher", [ConcatBatcher(5), BestFitBatcher(12, 8), Ahead()])
+def test_a_stream_that_has_not_begun_begins_after_a_resume(batcher: SampleBatcher) -> None:
+    rows = [{"i": i, "input_ids": [0] * (i % 7 + 1)} for i in range(40)]
+
+    def make() -> DataflowLoader:
+        return DataflowLoader(
+            MapDistributor(rows), batcher=batcher, collator=AsList(), num_streams=4
+        )
+
+    loader = make()
+    next(iter(loader))
+    again = make()
+    again.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+    assert list(islice(again, 8)) == list(islice(make(), 9))[1:]
 
 
 def test_a_state_is_small_and_soon_there() -> None:
