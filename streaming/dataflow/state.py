@@ -121,13 +121,22 @@ def parse_states(states: Mapping[str, Json] | Sequence[Mapping[str, Json]]) -> L
             if mine != other:
                 raise StateError(
                     f"These states are not of one job at one step: `{name}` is {mine} in one and "
-                    f"{other} in another. All ranks save after the same number of batches."
+                    f"{other} in another. {_hint(name, parsed)}"
                 )
         twice = sorted(streams.keys() & state.streams.keys())
         if twice:
             raise StateError(f"Logical stream {twice[0]} is in two of the states.")
         streams |= state.streams
     return msgspec.structs.replace(first, streams=streams)
+
+
+def _hint(name: str, states: Iterable[LoaderState]) -> str:
+    if name == "delivered" and any(s.ended for state in states for s in state.streams.values()):
+        return (
+            "Where logical streams of one rank have ended before another's, ranks are at different "
+            "places after the same number of batches: load in each rank the state that it saved."
+        )
+    return "All ranks save after the same number of batches."
 
 
 def _parse(state: Mapping[str, Json]) -> LoaderState:

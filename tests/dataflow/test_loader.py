@@ -464,6 +464,32 @@ def test_a_place_near_the_end_is_exact_though_streams_end_apart(workers: int) ->
         assert list(again) == next_epoch
 
 
+def test_where_a_rank_has_ended_streams_each_goes_on_from_its_own_state() -> None:
+    rows = [{"i": i, "input_ids": [0] * (10 if i % 4 else 1)} for i in range(20)]
+
+    def make(rank: int) -> DataflowLoader:
+        return DataflowLoader(
+            MapDistributor(rows, shuffle=False, epochs=1),
+            batcher=BestFitBatcher(10, 8),
+            collator=AsList(),
+            num_streams=4,
+            parallel_dims=Coordinates(rank, 2),
+        )
+
+    loaders = [make(rank) for rank in range(2)]
+    wholes = [list(make(rank)) for rank in range(2)]
+    iterators = [iter(loader) for loader in loaders]
+    for rank, iterator in enumerate(iterators):
+        assert list(islice(iterator, 3)) == wholes[rank][:3]
+    states = [loader.state_dict() for loader in loaders]
+    with pytest.raises(StateError, match="load in each rank the state that it saved"):
+        merge_states(states)
+    for rank, state in enumerate(states):
+        again = make(rank)
+        again.load_state_dict(state)
+        assert list(again) == wholes[rank][3:]
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("own", [False, True], ids=["built in", "of a user"])
 def test_what_waits_at_the_end_of_the_epochs_goes_out_before_the_next_ones(
