@@ -4,7 +4,7 @@ import json
 import time
 import traceback
 from collections.abc import Callable
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from streaming.dataloader import StreamingDataLoader
 from streaming.dataset import StreamingDataset
 from streaming.format.mds.writer import MDSWriter
 from streaming.local import LocalDataset
+from streaming.stream import Stream
 from streaming.world import World
 from tests.common.shards import sample, write_dataset
 
@@ -398,6 +399,35 @@ def test_all_ranks_are_in_the_same_epoch_after_a_resume(tmp_path: Path) -> None:
         resumed.load_state_dict(state or {})
         assert len(batches(resumed)) == ends[rank] - last
         assert resumed.state_dict()["epoch"] == 0  # type: ignore[index]
+
+
+@pytest.mark.parametrize("own_size", [None, 4], ids=["samples", "lists"])
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("method", ["per_stream", "device_per_stream"])
+def test_batches_of_streams_that_fill_none_come_once(
+    method: str, workers: int, own_size: int | None, tmp_path: Path
+) -> None:
+    roots = [write_dataset(tmp_path / str(i), 1, size) for i, size in enumerate((20, 3, 1))]
+
+    def make_loader() -> StreamingDataLoader:
+        streams = [Stream(local=str(root), batch_size=own_size) for root in roots]
+        dataset = StreamingDataset(
+            streams=streams, batch_size=4, num_canonical_nodes=1, batching_method=method
+        )
+        return load(dataset, workers)
+
+    loader = make_loader()
+    whole, states = [], []
+    for batch in loader:
+        whole.append(list(batch["x"]))
+        states.append(loader.state_dict())
+    assert [len(batch) for batch in whole[5:]] == ([3, 1] if own_size else [4])
+    following = batches(loader)
+    for seen, state in enumerate(states, 1):
+        resumed = make_loader()
+        resumed.load_state_dict(state or {})
+        left = list(chain(*whole[seen:]))
+        assert list(chain(*batches(resumed))) == (left or list(chain(*following)))
 
 
 @pytest.mark.parametrize("nodes", [1, 2])

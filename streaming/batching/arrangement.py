@@ -1,5 +1,6 @@
 """What a batching method gives: where batches take their samples from."""
 
+import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -95,9 +96,10 @@ class StreamLayout(Layout):
         sources: The sources.
         rows: Rows of the whole epoch.
         full: Rows of the whole epoch without padding, from the first.
-        seen: Samples that were given out before; whole rows of them are left out.
+        seen: Samples that were given out before; rows that they fill are left out.
         notes: What a user should know.
-        named_batch_size: Samples by which a rank's batch is counted in `seen`.
+        named_batch_size: Samples by which a rank's batch is counted in `seen`; None: as many as it
+            has, which are less in rows with padding.
     """
 
     def __init__(
@@ -112,17 +114,31 @@ class StreamLayout(Layout):
         notes: tuple[str, ...] = (),
         named_batch_size: int | None = None,
     ) -> None:
+        self.world, self.batch_size, self._parts = world, batch_size, parts
         size = world.num_ranks * (named_batch_size or batch_size)
-        if seen % size:
+        self._skip = min(seen // size, rows)
+        if named_batch_size is None and self._skip >= full:
+            self._skip = full + self._padded_rows(seen // world.num_ranks, full, rows)
+        elif seen % size:
             notes += (
                 f"{seen} samples seen is not a multiple of a global batch of {size}: "
                 f"{seen % size} of them come again.",
             )
-        self._skip = min(seen // size, rows)
         self._end = rows
         super().__init__(world, batch_size, rows - self._skip, max(full - self._skip, 0), notes)
-        self._parts = parts
         self._offsets = np.cumsum([0] + [source.size for source in sources])
+
+    def _padded_rows(self, seen: int, full: int, rows: int) -> int:
+        """How many of the rows that have padding are done when each rank has had `seen` samples.
+
+        Ranks may have less of such a row than others; it is done when those with most of it are.
+        """
+        tail, world = np.arange(full, rows), self.world
+        most = np.zeros_like(tail)
+        for node, rank in itertools.product(range(world.num_nodes), range(world.ranks_per_node)):
+            most = np.maximum(most, self._real_count(tail, node, rank))
+        ends = full * self.batch_size + np.cumsum(most)
+        return int(np.searchsorted(ends, seen, "right"))
 
     def reads(self, node: int) -> list[tuple[int, ...] | None]:
         return [None] * len(self._parts)

@@ -35,6 +35,7 @@ class DevicePerStreamLayout(StreamLayout):
         turns: Whose turn it is in each of them; a lane for each node.
         world: The nodes, ranks and workers it is for.
         at: Where to begin.
+        named_batch_size: Samples by which a rank's batch is counted; None: as many as it has.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class DevicePerStreamLayout(StreamLayout):
         turns: TakeTurns,
         world: World,
         at: "Position",
+        named_batch_size: int | None = None,
     ) -> None:
         self._sizes = sizes
         self._turns = turns
@@ -74,7 +76,7 @@ class DevicePerStreamLayout(StreamLayout):
             full // world.ranks_per_node if (sizes == slots).all() else 0,
             at.seen,
             notes,
-            spec.batch_size,
+            named_batch_size,
         )
 
     def reads(self, node: int) -> list[tuple[int, ...] | None]:
@@ -137,6 +139,9 @@ def arrange(
     canonical = World(spec.canonical_nodes, world.ranks_per_node, world.workers_per_rank)
     nodes_each = spec.canonical_nodes // world.num_nodes
 
+    has_own = any(share.batch_size is not None for share in shares)
+    named = spec.batch_size if has_own else None
+
     def deal(sources: Sequence[Source], sizes: Ids) -> list[Layout]:
         return [
             partition(
@@ -153,7 +158,7 @@ def arrange(
     def lay_out(
         sources: Sequence[Source], parts: list[Layout], sizes: Ids, full: int, turns: TakeTurns
     ) -> DevicePerStreamLayout:
-        return DevicePerStreamLayout(spec, sources, parts, sizes, full, turns, world, at)
+        return DevicePerStreamLayout(spec, sources, parts, sizes, full, turns, world, at, named)
 
     return ByTurns(world.num_nodes, 1, deal, count, lay_out).arrange(spec, shares, at)
 

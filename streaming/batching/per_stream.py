@@ -34,6 +34,7 @@ class PerStreamLayout(StreamLayout):
         turns: Whose turn it is in each of them; one lane.
         world: The nodes, ranks and workers it is for.
         at: Where to begin.
+        named_batch_size: Samples by which a rank's batch is counted; None: as many as it has.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class PerStreamLayout(StreamLayout):
         turns: TakeTurns,
         world: World,
         at: "Position",
+        named_batch_size: int | None = None,
     ) -> None:
         self._sizes = sizes
         self._turns = turns
@@ -68,7 +70,7 @@ class PerStreamLayout(StreamLayout):
             full if (sizes == slots).all() else 0,
             at.seen,
             notes,
-            spec.batch_size,
+            named_batch_size,
         )
 
     def reads(self, node: int) -> list[tuple[int, ...] | None]:
@@ -105,6 +107,8 @@ def arrange(
     spec: "OrderSpec", shares: Sequence[Share], world: World, at: "Position"
 ) -> Arrangement:
     """Deal out each stream by itself."""
+    has_own = any(share.batch_size is not None for share in shares)
+    named = spec.batch_size if has_own else None
 
     def deal(sources: Sequence[Source], sizes: Ids) -> list[Layout]:
         return [
@@ -122,7 +126,7 @@ def arrange(
     def lay_out(
         sources: Sequence[Source], parts: list[Layout], sizes: Ids, full: int, turns: TakeTurns
     ) -> PerStreamLayout:
-        return PerStreamLayout(spec, sources, parts, sizes, full, turns, world, at)
+        return PerStreamLayout(spec, sources, parts, sizes, full, turns, world, at, named)
 
     partition = partitions.get(spec.partition_algo)
     return ByTurns(1, world.num_ranks, deal, count, lay_out).arrange(spec, shares, at)
