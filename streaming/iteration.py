@@ -225,7 +225,7 @@ def iterate(
         ids = slots if slots.min(initial=0) >= 0 else slots[slots >= 0]
         left -= len(ids)
         if not runtime.cache.is_inert():  # Else nothing can be missing.
-            prefetcher.wait(np.unique(runtime.spanner(ids)[0]).tolist())
+            prefetcher.wait([shard for shard, *_ in runtime.spanner.runs(np.sort(ids))])
         if not start:
             prefetcher.advance(start)
         yield output(slots, ids, not left)

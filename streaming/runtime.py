@@ -11,7 +11,7 @@ import weakref
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from itertools import chain, groupby, pairwise
+from itertools import chain, groupby
 from typing import Any, Generic, Literal, NoReturn, TypeVar
 
 import numpy as np
@@ -280,9 +280,11 @@ class Runtime:
             return [self._take(only[0], ids - only[1], method)], None
         # Each shard is read from its beginning to its end, as memory is read fastest.
         order = _ascending(ids, self.spanner.size)
-        shards, offsets = self.spanner(ids[order])
-        starts = [0, *(np.flatnonzero(shards[1:] != shards[:-1]) + 1).tolist(), len(ids)]
-        pieces = [(int(shards[a]), offsets[a:b]) for a, b in pairwise(starts)]
+        ascending, bounds = ids[order], self.spanner.bounds
+        pieces = [
+            (shard, ascending[start:stop] - int(bounds[shard]))
+            for shard, start, stop in self.spanner.runs(ascending)
+        ]
         runs = [list(run) for _, run in groupby(pieces, self._group)]
         if len(runs) == 1 and len(pieces) > 1:
             return [self._take_run(runs[0], order, method)], None

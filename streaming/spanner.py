@@ -88,6 +88,32 @@ class Spanner:
         shard, place = self[low]
         return (shard, low - place) if high < self._bounds[shard + 1] else None
 
+    def runs(self, ids: NDArray[np.int64]) -> list[tuple[int, int, int]]:
+        """Which of some samples are in which shard.
+
+        Args:
+            ids: Sample ids, ascending, without padding, shape (n,).
+
+        Returns:
+            For each shard that has any of them: the shard, the first of their places, and the end.
+
+        Raises:
+            IndexError: An id is not below the total.
+        """
+        if not len(ids):
+            return []
+        if ids[-1] >= self.size:
+            raise IndexError(f"Sample {ids[-1]} is not in a dataset of {self.size} samples.")
+        if len(self._bounds) <= len(ids):
+            ends = np.searchsorted(ids, self._bounds)
+            shards = np.flatnonzero(ends[1:] > ends[:-1])
+            starts, stops = ends[shards], ends[shards + 1]
+        else:
+            each = np.searchsorted(self._bounds, ids, "right") - 1
+            starts = np.flatnonzero(np.diff(each, prepend=-1))
+            shards, stops = each[starts], np.append(starts[1:], len(ids))
+        return list(zip(shards.tolist(), starts.tolist(), stops.tolist(), strict=True))
+
     def __getitem__(self, index: int) -> tuple[int, int]:
         """Find the shard of one sample, and the place in it.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis.strategies import integers, lists
+from hypothesis.strategies import DataObject, data, integers, lists
 
 from streaming.errors import ConfigError
 from streaming.spanner import Spanner
@@ -64,3 +64,18 @@ def test_single_lookups_in_very_many_shards_are_the_same() -> None:
     expected = list(zip(shards.tolist(), offsets.tolist(), strict=True))
     assert [spanner[i] for i in ids.tolist()] == expected
     assert all(type(x) is int for found in map(spanner.__getitem__, ids) for x in found)
+
+
+@given(lists(integers(0, 5), min_size=1, max_size=12), data())
+def test_runs_say_which_of_ascending_samples_are_in_which_shard(
+    sizes: list[int], drawn: DataObject
+) -> None:
+    spanner = Spanner(sizes)
+    places = lists(integers(0, max(spanner.size - 1, 0)), max_size=20 if spanner.size else 0)
+    ids = np.array(sorted(drawn.draw(places)), np.int64)
+    runs = spanner.runs(ids)
+    shards, _ = spanner(ids)
+    assert [shard for shard, a, b in runs for _ in range(a, b)] == shards.tolist()
+    assert [shard for shard, *_ in runs] == sorted(set(shards.tolist()))
+    with pytest.raises(IndexError, match="is not in a dataset"):
+        spanner.runs(np.append(ids, spanner.size))
