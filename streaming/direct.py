@@ -122,8 +122,7 @@ class DirectRuntime(Runtime):
     def _take_each(
         self, ids: NDArray[np.int64], method: Literal["take", "take_parts", "take_stacked"]
     ) -> tuple[list[Any], NDArray[np.int64] | None]:
-        shards, offsets = self.spanner(ids)
-        wanted = [(int(shard), offsets[shards == shard]) for shard in np.unique(shards)]
+        wanted = self.spanner.split(np.sort(ids))
         with ThreadPoolExecutor(THREADS) if len(wanted) > 1 else nullcontext() as threads:
             each = map if threads is None else threads.map
             opened = list(each(self._shard, [shard for shard, _ in wanted]))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from streaming.cache import CachePart, ShardCache
 from streaming.errors import MissingFileError, ShardCorruptError
-from streaming.format.column import Column, Pieces, Stack, merge_columns, merge_stacks
+from streaming.format.column import Column, Pieces, Stack, inverse, merge_columns, merge_stacks
 from streaming.format.reader import Sample, ShardReader
 from streaming.prefetch import Prefetcher
 from streaming.shared.counts import CountsFolder
@@ -167,9 +167,7 @@ class Runtime:
         samples: list[Sample] = parts[0] if len(parts) == 1 else list(chain.from_iterable(parts))
         if places is None:
             return samples
-        order = np.empty_like(places)
-        order[places] = np.arange(len(places))
-        return [samples[place] for place in order.tolist()]
+        return [samples[place] for place in inverse(places).tolist()]
 
     def take_columns(self, ids: NDArray[np.int64]) -> dict[str, Column]:
         """The same by columns; none if there are no ids.
@@ -280,11 +278,7 @@ class Runtime:
             return [self._take(only[0], ids - only[1], method)], None
         # Each shard is read from its beginning to its end, as memory is read fastest.
         order = _ascending(ids, self.spanner.size)
-        ascending, bounds = ids[order], self.spanner.bounds
-        pieces = [
-            (shard, ascending[start:stop] - int(bounds[shard]))
-            for shard, start, stop in self.spanner.runs(ascending)
-        ]
+        pieces = self.spanner.split(ids[order])
         runs = [list(run) for _, run in groupby(pieces, self._group)]
         if len(runs) == 1 and len(pieces) > 1:
             return [self._take_run(runs[0], order, method)], None

@@ -88,6 +88,14 @@ class Spanner:
         shard, place = self[low]
         return (shard, low - place) if high < self._bounds[shard + 1] else None
 
+    def shards(self, ids: NDArray[np.int64]) -> list[int]:
+        """The distinct shards of some samples, ascending; ids without padding, shape (n,)."""
+        return [shard for shard, *_ in self.runs(np.sort(ids))]
+
+    def split(self, ids: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
+        """The shards of samples that are given as for `runs`, and their offsets in each."""
+        return [(i, ids[a:b] - self._bounds[i]) for i, a, b in self.runs(ids)]
+
     def runs(self, ids: NDArray[np.int64]) -> list[tuple[int, int, int]]:
         """Which of some samples are in which shard.
 

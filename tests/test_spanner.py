@@ -74,8 +74,11 @@ def test_runs_say_which_of_ascending_samples_are_in_which_shard(
     places = lists(integers(0, max(spanner.size - 1, 0)), max_size=20 if spanner.size else 0)
     ids = np.array(sorted(drawn.draw(places)), np.int64)
     runs = spanner.runs(ids)
-    shards, _ = spanner(ids)
+    shards, offsets = spanner(ids)
     assert [shard for shard, a, b in runs for _ in range(a, b)] == shards.tolist()
     assert [shard for shard, *_ in runs] == sorted(set(shards.tolist()))
+    assert spanner.shards(ids[::-1]) == [shard for shard, *_ in runs]
+    split = [(shard, place) for shard, places in spanner.split(ids) for place in places.tolist()]
+    assert split == list(zip(shards.tolist(), offsets.tolist(), strict=True))
     with pytest.raises(IndexError, match="is not in a dataset"):
         spanner.runs(np.append(ids, spanner.size))

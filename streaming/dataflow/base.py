@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from streaming.errors import ConfigError, StateError
 
@@ -34,6 +34,7 @@ __all__ = [
     "Token",
     "as_token",
     "open_cursor",
+    "read_again",
     "wants_rng",
 ]
 
@@ -53,6 +54,8 @@ Token: TypeAlias = int | str | tuple["Token", ...] | None
 None where there are no names, outside a loader.
 """
 
+
+T = TypeVar("T")
 
 # What is drawn or read again one by one to find a place: no run comes so far. A damaged state would
 # keep a loader busy for years.
@@ -243,24 +246,37 @@ class StreamCursor(Cursor):
         if self._has_state:
             self._distributor.load_state_dict(state["inner"])
             return
-        if self._number > MAX_AGAIN:
-            raise StateError(
-                f"The state is of a place behind {self._number} items, which would have to be read "
-                f"again: {name} keeps no place, and {MAX_AGAIN} items are the most."
-            )
         if self._number:
-            logger.warning(
-                "%s keeps no place: going on after %d items by reading them again.",
-                name,
-                self._number,
+            self._items = read_again(
+                lambda: iter(self._distributor.stream(*self._coordinates)), self._number, name
             )
-            self._items = iter(self._distributor.stream(*self._coordinates))
-            came = sum(1 for _ in islice(self._items, self._number))
-            if came < self._number:
-                raise StateError(
-                    f"{name} gave {came} items, but the state is of a place behind {self._number}. "
-                    f"It is not the source that it was saved with."
-                )
+
+
+def read_again(begin: Callable[[], Iterator[T]], count: int, name: str) -> Iterator[T]:
+    """What comes behind some items of a source that keeps no place.
+
+    Args:
+        begin: Reads the source from its beginning.
+        count: How many items were there before.
+        name: What the source is, in messages.
+
+    Raises:
+        StateError: They are more than any run has, or than the source has.
+    """
+    if count > MAX_AGAIN:
+        raise StateError(
+            f"The state is of a place behind {count} items, which would have to be read again: "
+            f"{name} keeps no place, and {MAX_AGAIN} items are the most."
+        )
+    logger.warning("%s keeps no place: going on after %d items by reading them again.", name, count)
+    items = begin()
+    came = sum(1 for _ in islice(items, count))
+    if came < count:
+        raise StateError(
+            f"{name} gave {came} items, but the state is of a place behind {count}. It is not the "
+            f"source that it was saved with."
+        )
+    return items
 
 
 class RawItemProcessor(ABC):

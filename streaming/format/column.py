@@ -17,6 +17,7 @@ __all__ = [
     "Column",
     "Pieces",
     "Stack",
+    "inverse",
     "merge_columns",
     "merge_stacks",
     "slice_columns",
@@ -343,6 +344,13 @@ def _slice(column: Column | Pieces, start: int, stop: int) -> Column:
     return part.to_array() if isinstance(part, Pieces) else part
 
 
+def inverse(places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The inverse of a permutation: where what each place has came from."""
+    order = np.empty_like(places)
+    order[places] = np.arange(len(places))
+    return order
+
+
 def merge_columns(
     parts: Sequence[Mapping[str, Column | Pieces]], places: NDArray[np.int64]
 ) -> dict[str, Column | Pieces]:
@@ -396,7 +404,7 @@ def _merge(parts: Sequence[Column | Pieces], places: NDArray[np.int64]) -> Colum
     if isinstance(first, BytesColumn):
         texts = [part for part in parts if isinstance(part, BytesColumn)]
         if len(texts) == len(parts) and len({part.is_text for part in texts}) == 1:
-            return BytesColumn.concatenate(texts).take(_inverse(places))
+            return BytesColumn.concatenate(texts).take(inverse(places))
         return _merge_values(parts, places)
     merged = _merge_alike(parts, places)
     return _merge_values(parts, places) if merged is None else merged
@@ -425,7 +433,7 @@ def _merge_alike(
 
 def _merge_values(parts: Sequence[Column | Pieces], places: NDArray[np.int64]) -> list[Any]:
     values = [value for part in parts for value in part]
-    return [values[place] for place in _inverse(places).tolist()]
+    return [values[place] for place in inverse(places).tolist()]
 
 
 def _merge_arrow(
@@ -451,16 +459,9 @@ def _merge_arrow(
             return None
         arrays.append(array)
     joined = ArrowColumn(arrow.concat_arrays(arrays), like._convert)
-    return joined.take(_inverse(places))
+    return joined.take(inverse(places))
 
 
 def _is_text(arrow: Any, kind: Any) -> bool:
     kinds = (arrow.string(), arrow.large_string(), arrow.binary(), arrow.large_binary())
     return kind in kinds
-
-
-def _inverse(places: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Of a permutation."""
-    order = np.empty_like(places)
-    order[places] = np.arange(len(places))
-    return order

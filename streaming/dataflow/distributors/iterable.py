@@ -4,19 +4,18 @@ import logging
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Literal
 
 import msgspec
 
 from streaming.dataflow.base import (
-    MAX_AGAIN,
     Cursor,
     DataDistributor,
     Json,
     RawItem,
     StreamPlan,
     Token,
+    read_again,
 )
 from streaming.dataflow.distributors.epochs import check_epochs
 from streaming.dataflow.distributors.workers import seen_as_worker
@@ -229,24 +228,8 @@ class _IterableCursor(Cursor):
                 self._load_source(found.source)
                 self._items = iter(self._part.source)
                 return
-            if self._index > MAX_AGAIN:
-                raise StateError(
-                    f"The state is of a place behind {self._index} items, which would have to be "
-                    f"read again: {type(self._part.source).__name__} keeps no place, and "
-                    f"{MAX_AGAIN} items are the most."
-                )
-            logger.warning(
-                "%s keeps no place: going on after %d items by reading them again.",
-                type(self._part.source).__name__,
-                self._index,
-            )
-            self._items = self._begin()
-            came = sum(1 for _ in islice(self._items, self._index))
-            if came < self._index:
-                raise StateError(
-                    f"{type(self._part.source).__name__} gave {came} items, but the state is of a "
-                    f"place behind {self._index}. It is not the source that it was saved with."
-                )
+            name = type(self._part.source).__name__
+            self._items = read_again(self._begin, self._index, name)
 
     def _load_source(self, state: Json) -> None:
         try:

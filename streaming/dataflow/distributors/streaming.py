@@ -173,7 +173,7 @@ class _StreamingCursor(EpochCursor):
             # displace the order that is being read.
             self._prefetcher = self._dataset._look_ahead(self._ids, most=self._size)
         self._prefetcher.advance(slot)
-        self._prefetcher.wait(np.unique(self._dataset.spanner(ids)[0]).tolist())
+        self._prefetcher.wait(self._dataset.spanner.shards(ids))
 
     def _take(self, ids: Ids) -> list[RawItem]:
         if self._transforms:

@@ -17,7 +17,7 @@ from streaming.errors import (
     UnknownNameError,
     from_os_error,
 )
-from streaming.format.column import Column
+from streaming.format.column import Column, inverse
 from streaming.format.index import ShardInfo
 from streaming.format.reader import Sample, ShardReader
 from streaming.util.importing import lazy
@@ -110,10 +110,7 @@ class ParquetReader(ShardReader):
         readers = [(reader, offsets) for reader, offsets in parts if isinstance(reader, cls)]
         found = [reader._find(reader._place(offsets)) for reader, offsets in readers]
         batches = [batch for some, _ in found for batch in some]
-        order = None
-        if places is not None:
-            order = np.empty_like(places)
-            order[places] = np.arange(len(places))
+        order = None if places is None else inverse(places)
         if any(back is not None for _, back in found):
             wheres, first = [], 0
             for (_, offsets), (_, back) in zip(readers, found, strict=True):
@@ -196,9 +193,7 @@ class ParquetReader(ShardReader):
             return self._pick(places), None
         # In the order in which they lie in memory, which is read faster so.
         order = np.argsort(places)
-        back = np.empty_like(order)
-        back[order] = np.arange(count)
-        return self._pick(places[order]), back
+        return self._pick(places[order]), inverse(order)
 
     def _pick(self, places: NDArray[np.int64]) -> list[Any]:
         """The rows at ascending places."""
