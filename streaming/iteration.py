@@ -6,7 +6,7 @@ is the loop over blocks, while the next shards are on their way.
 """
 
 import itertools
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -135,35 +135,39 @@ class _Batches:
         return self._cut(ids)
 
     def _cut(self, ids: Ids) -> Iterator[Any]:
+        """Read some samples now, so that what fails ends the iteration, and cut them into batches.
+
+        Args:
+            ids: Of whole batches; the last may be short.
+        """
         raise NotImplementedError
+
+    def _bounds(self, ids: Ids) -> Iterator[tuple[int, int]]:
+        """Where each batch starts and stops."""
+        for start in range(0, len(ids), self._batch_size):
+            yield start, min(start + self._batch_size, len(ids))
 
 
 class ColumnBatches(_Batches):
     """Batches as dicts of columns."""
 
     def _cut(self, ids: Ids) -> Iterator[dict[str, Column]]:
-        columns, size = self._runtime.take_parts(ids), len(ids)
-        for at in range(0, size, self._batch_size):
-            yield slice_columns(columns, at, min(at + self._batch_size, size))
+        columns = self._runtime.take_parts(ids)
+        return (slice_columns(columns, *bounds) for bounds in self._bounds(ids))
 
 
 class StackedBatches(_Batches):
     """Batches for a loader; see `StackedBatch`."""
 
     def _cut(self, ids: Ids) -> Iterator[StackedBatch]:
-        columns, step = self._runtime.take_stacked(ids), self._batch_size
-        samples = self._runtime.take(ids) if columns is None else []
-        for start in range(0, len(ids), step):
-            part = slice(start, start + step)
-            size = min(step, len(ids) - start)
-            if columns is None:
-                yield StackedBatch(size, None, samples[part])
-            else:
-                yield StackedBatch(size, _sliced(columns, part))
-
-
-def _sliced(columns: Mapping[str, Stack], part: slice) -> dict[str, Stack]:
-    return {name: stack[part] for name, stack in columns.items()}
+        columns = self._runtime.take_stacked(ids)
+        if columns is None:
+            samples = self._runtime.take(ids)
+            return (StackedBatch(b - a, None, samples[a:b]) for a, b in self._bounds(ids))
+        return (
+            StackedBatch(b - a, {name: stack[a:b] for name, stack in columns.items()})
+            for a, b in self._bounds(ids)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +229,7 @@ def iterate(
         ids = slots if slots.min(initial=0) >= 0 else slots[slots >= 0]
         left -= len(ids)
         if not runtime.cache.is_inert():  # Else nothing can be missing.
-            prefetcher.wait([shard for shard, *_ in runtime.spanner.runs(np.sort(ids))])
+            prefetcher.wait(runtime.spanner.shards(ids))
         if not start:
             prefetcher.advance(start)
         yield output(slots, ids, not left)

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from streaming import LocalDataset, MDSWriter, Stream, StreamingDataLoader, StreamingDataset
-from streaming.errors import ConfigError, DataError
+from streaming.errors import ConfigError, DataError, StreamingError
 from streaming.format import BytesColumn
 from streaming.world import World
 from tests.suites.format import rows_of
@@ -165,3 +165,19 @@ def test_a_loader_refuses_to_batch_the_batches(root: Path) -> None:
             StreamingDataLoader(make(root), **arguments)
     assert len(list(StreamingDataLoader(make(root), batch_size=None))) == -(-SIZE // 8)
     assert len(list(DataLoader(make(root), batch_size=None))) == -(-SIZE // 8)
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_an_iteration_that_failed_is_over(batched: bool, tmp_path: Path) -> None:
+    """Whoever goes on after an error must not be given what comes behind a gap."""
+    with MDSWriter(out=str(tmp_path), columns={"n": "int", "t": "str"}, size_limit=2000) as out:
+        for i in range(1000):
+            out.write({"n": i, "t": f"text {i}"})
+    shards = sorted(tmp_path.glob("*.mds"))
+    damaged = shards[len(shards) // 5]  # So that blocks come behind it.
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"\xff")  # No UTF-8.
+    rows = iter(StreamingDataset(local=str(tmp_path), batch_size=16, batched=batched))
+    with pytest.raises(StreamingError):
+        for _ in rows:
+            pass
+    assert list(rows) == []
