@@ -15,9 +15,37 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Turns", "add_arguments", "header", "spread"]
+__all__ = ["Turns", "add_arguments", "ask", "header", "spread"]
 
 ROOT = Path(__file__).parents[1]
+
+
+def ask(command: Sequence[str], more: Mapping[str, str], folder: Path) -> Any:
+    """What a measurement in a process of its own prints at last, as JSON.
+
+    Args:
+        command: What is run.
+        more: Variables of its environment; of `PYTHONPATH` it has only what stands here.
+        folder: Where it runs: one without a `streaming`, or Python would import that one.
+
+    Returns:
+        None if a module is not installed there.
+    """
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        command,
+        env={**environment, **more},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    if "ModuleNotFoundError" in done.stderr:
+        return None
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 class Turns:

@@ -11,7 +11,6 @@ import json
 import os
 import random
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -130,11 +129,6 @@ def run(*arguments: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def cell(values: list[float], form: str) -> str:
-    """Median, and the smallest and largest."""
-    return f"{statistics.median(values):{form}} ({min(values):{form}}-{max(values):{form}})"
-
-
 def main() -> None:
     """Measure all cases, and print tables in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -146,6 +140,9 @@ def main() -> None:
         case, *rest = options.side
         print(json.dumps(snapshot(*rest) if case == "snapshot" else read(case, *rest)))
         return
+    sys.path.insert(0, str(ROOT))
+    from benchmarks.turns import spread
+
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "table")
         write(path, options.rows)
@@ -156,17 +153,17 @@ def main() -> None:
                 (run(case, "delta", str(path)), run(case, "parquet", str(path)))
                 for _ in range(options.rounds)
             ]
-            rates = cell([one / 1e6 for one, _ in pairs], ".2f")
-            peers = cell([other / 1e6 for _, other in pairs], ".2f")
-            ratios = cell([one / other for one, other in pairs], ".2f")
+            rates = spread([one / 1e6 for one, _ in pairs], ".2f")
+            peers = spread([other / 1e6 for _, other in pairs], ".2f")
+            ratios = spread([one / other for one, other in pairs], ".2f")
             print(f"| {what} | {rates} | {peers} | {ratios} | {least} |", flush=True)
         log = Path(folder, "log")
         write_log(log)
         taken = [run("snapshot", str(log), f"{folder}/kept-{i}") for i in range(options.rounds)]
         print(f"\n{FILES:,} files in the log: ", end="")
-        print(f"{cell([row['seconds'] for row in taken], '.1f')} s, ", end="")
-        print(f"{cell([row['there'] for row in taken], '.0f')} MB in the helper, ", end="")
-        print(f"{cell([row['here'] for row in taken], '.0f')} MB here")
+        print(f"{spread([row['seconds'] for row in taken], '.1f')} s, ", end="")
+        print(f"{spread([row['there'] for row in taken], '.0f')} MB in the helper, ", end="")
+        print(f"{spread([row['here'] for row in taken], '.0f')} MB here")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import random
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -147,11 +146,6 @@ def run(case: str, side: int, path: Path) -> float:
     return rate
 
 
-def cell(values: list[float], form: str) -> str:
-    """Median, and the smallest and largest."""
-    return f"{statistics.median(values):{form}} ({min(values):{form}}-{max(values):{form}})"
-
-
 def main() -> None:
     """Measure all cases, and print a table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -166,6 +160,9 @@ def main() -> None:
         case, side = options.side.split(":")
         print(json.dumps(measure(case, int(side), str(options.data))))
         return
+    sys.path.insert(0, str(ROOT))
+    from benchmarks.turns import spread
+
     with tempfile.TemporaryDirectory() as folder:
         path = options.data or Path(folder, "table")
         if not path.exists():
@@ -175,9 +172,9 @@ def main() -> None:
         for case in options.cases:
             what, (_, beside), least = CASES[case]
             pairs = [(run(case, 0, path), run(case, 1, path)) for _ in range(options.rounds)]
-            rates = cell([one / 1e6 for one, _ in pairs], ".2f")
-            peers = cell([other / 1e6 for _, other in pairs], ".2f")
-            ratios = cell([one / other for one, other in pairs], ".2f")
+            rates = spread([one / 1e6 for one, _ in pairs], ".2f")
+            peers = spread([other / 1e6 for _, other in pairs], ".2f")
+            ratios = spread([one / other for one, other in pairs], ".2f")
             print(f"| {what} | {rates} | {beside}: {peers} | {ratios} | {least} |", flush=True)
 
 

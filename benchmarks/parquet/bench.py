@@ -234,29 +234,21 @@ def measure(case: str, side: str, folder: Path) -> dict[str, float]:
 
 def run(case: str, side: str, folder: Path, args: argparse.Namespace) -> float | None:
     """One measurement in a process of its own; None if the side is not installed."""
+    from benchmarks.turns import ask
+
     python, path = sys.executable, str(ROOT)
     if side.startswith("hf"):
         if args.hf is None:
             return None
         python, path = str(Path(args.hf) / "bin" / "python"), ""
-    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
-    environment |= {"PYTHONPATH": path} if path else {"HF_HUB_OFFLINE": "1"}
+    more = {"PYTHONPATH": path} if path else {"HF_HUB_OFFLINE": "1"}
     command = [python, __file__, "--child", case, "--side", side, "--data", str(folder)]
-    # In a folder without a `streaming`, or Python would import that one.
-    done = subprocess.run(
-        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=900
-    )
-    if "ModuleNotFoundError" in done.stderr:
-        return None
-    if done.returncode:
-        raise SystemExit(f"{case} of {side} failed:\n{done.stderr}")
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found["value"]
+    found: dict[str, float] | None = ask(command, more, folder)
+    return None if found is None else found["value"]
 
 
 def compare(folder: Path, args: argparse.Namespace) -> None:
     """Take turns and print medians with the smallest and largest of the rounds."""
-    sys.path.insert(0, str(ROOT))
     from benchmarks.turns import spread
 
     load = f"{os.getloadavg()[0]:.1f}"
@@ -301,6 +293,7 @@ def main() -> None:
     if args.child:
         print(json.dumps(measure(args.child, args.side, args.data)))
         return
+    sys.path.insert(0, str(ROOT))  # Not in children: a peer's would find this library.
     with tempfile.TemporaryDirectory() as temporary:
         folder = ((args.data or Path(temporary)) / "parquet").resolve()
         if not folder.exists():

@@ -12,7 +12,6 @@ Names: mosaic, litdata, hf, lance, arrow, array_record. A path without a name is
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,12 +20,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import data  # type: ignore[import-not-found]  # It lies beside this file.
-import venvs  # type: ignore[import-not-found]
+ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT))  # Behind this folder, whose modules lie beside this file.
+
+import data  # type: ignore[import-not-found]  # noqa: E402
+import venvs  # type: ignore[import-not-found]  # noqa: E402
+
+from benchmarks.turns import spread  # noqa: E402
 
 __all__ = ["main"]
-
-ROOT = Path(__file__).parents[2]
 
 # Case to what it is, and to the least that this library should have of each peer's rate.
 CASES: dict[str, tuple[str, dict[str, float]]] = {
@@ -105,12 +107,6 @@ def ratios(rows: Sequence[dict[str, Any]], peer: str, case: str) -> list[float]:
     return [ours[turn] / theirs[turn] for turn in theirs if turn in ours]
 
 
-def cell(values: Sequence[float], form: str) -> str:
-    """Median, and the smallest and largest of the rounds."""
-    low, middle, high = min(values), statistics.median(values), max(values)
-    return f"{middle:{form}} ({low:{form}}-{high:{form}})"
-
-
 def show(rows: Sequence[dict[str, Any]], peers: Sequence[str]) -> str:
     """The tables of a results page, as Markdown."""
     lines = [
@@ -121,11 +117,11 @@ def show(rows: Sequence[dict[str, Any]], peers: Sequence[str]) -> str:
         ours = list(rates(rows, "ours", case).values())
         if not ours:
             continue
-        first = f"| {what} | {cell(ours, ',.0f' if case != 'start:text' else ',.1f')} |"
+        first = f"| {what} | {spread(ours, ',.0f' if case != 'start:text' else ',.1f')} |"
         others = [peer for peer in peers if peer != "ours" and ratios(rows, peer, case)]
         for peer in others or [""]:
             if peer:
-                ratio, asked = cell(ratios(rows, peer, case), ",.2f"), floors.get(peer)
+                ratio, asked = spread(ratios(rows, peer, case), ",.2f"), floors.get(peer)
                 lines.append(f"{first} {peer} | {ratio} | {f'{asked:g}' if asked else ''} |")
             else:
                 lines.append(f"{first} | | |")
@@ -168,7 +164,7 @@ def main() -> None:
         f"{began}, {os.cpu_count()} cores, Python {sys.version.split()[0]}, {args.rounds} rounds;"
     )
     print("median (smallest-largest) of the rounds; load 1 minute before each:", end=" ")
-    print(cell([row["load"] for row in rows], ".1f"), end="\n\n")
+    print(spread([row["load"] for row in rows], ".1f"), end="\n\n")
     print(show(rows, list(pythons)))
 
 

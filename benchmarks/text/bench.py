@@ -12,7 +12,6 @@ import csv
 import json
 import os
 import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,13 +19,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
-
-from benchmarks.turns import spread  # noqa: E402
-
 __all__ = ["main"]
 
+ROOT = Path(__file__).parents[2]
 BUDGET = 1.0  # CPU seconds; passes are made until they are spent
 WORDS = [f"word{i}" for i in range(1000)]
 
@@ -171,30 +166,24 @@ def measure(case: str, side: str, folder: Path, count: int) -> dict[str, float]:
 
 def run(case: str, side: str, folder: Path, args: argparse.Namespace) -> dict[str, float] | None:
     """One measurement in a process of its own; None if the side is not installed."""
+    from benchmarks.turns import ask
+
     python, paths = sys.executable, [str(ROOT), *([args.extra] if args.extra else [])]
     if side == "mosaic":
         if args.peer is None:
             return None
         python, paths = str(Path(args.peer) / "bin" / "python"), []
-    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
-    if paths:
-        environment["PYTHONPATH"] = os.pathsep.join(paths)
+    more = {"PYTHONPATH": os.pathsep.join(paths)} if paths else {}
     command = [python, __file__, "--child", case, "--side", side]
     command += ["--data", str(folder), "--rows", str(args.rows)]
-    # In a folder without a `streaming`, or Python would import that one.
-    done = subprocess.run(
-        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=900
-    )
-    if "ModuleNotFoundError" in done.stderr:
-        return None
-    if done.returncode:
-        raise SystemExit(f"{case} of {side} failed:\n{done.stderr}")
-    rates: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    rates: dict[str, float] | None = ask(command, more, folder)
     return rates
 
 
 def compare(folder: Path, args: argparse.Namespace) -> None:
     """Take turns and print medians with the smallest and largest of the rounds."""
+    from benchmarks.turns import spread
+
     load = f"{os.getloadavg()[0]:.1f}"
     print(
         f"{args.rows} rows, {args.rounds} rounds, {os.cpu_count()} cores, Python "
