@@ -1,12 +1,10 @@
 """Whole datasets of Parquet files: streamed, shuffled, resumed, mixed, forked, from afar."""
 
-import json
 import os
 import pickle
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +37,7 @@ from streaming.storage.stores.local import LocalStore  # noqa: E402
 from tests.common.parquet import nested_table, number_table, obtain, same_values  # noqa: E402
 from tests.servers.faulty import FaultyServer  # noqa: E402
 from tests.servers.hub import Hub  # noqa: E402
+from tests.suites.resuming import check_resume, ids  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
@@ -71,15 +70,6 @@ def make(folder: Path | str, home: Path, **arguments: Any) -> StreamingDataset:
     return StreamingDataset(
         **{"remote": str(folder), "local": str(home), "batch_size": BATCH, **arguments}
     )
-
-
-def ids(loader: StreamingDataLoader, limit: int | None = None) -> list[int]:
-    batches = iter(loader)
-    try:
-        return [int(number) for batch in islice(batches, limit) for number in batch["id"]]
-    finally:
-        if hasattr(batches, "close"):
-            batches.close()
 
 
 def test_local_files_are_read_where_they_lie(folder: Path, tmp_path: Path) -> None:
@@ -141,20 +131,7 @@ def test_workers_read_every_sample_once_and_a_resume_goes_on_exactly(
         kind = {"multiprocessing_context": context} if workers else {}
         return StreamingDataLoader(dataset, batch_size=BATCH, num_workers=workers, **kind)
 
-    whole = ids(load(2))
-    assert sorted(whole) == list(range(90))
-    assert whole != list(range(90))
-    loader = load(2)
-    seen = ids(loader, 7)
-    state = json.loads(json.dumps(loader.state_dict()))
-    assert seen == whole[:28]
-    if context == "fork":
-        again = load(2)
-        again.load_state_dict(state)
-        assert seen + ids(again) == whole
-    other = load(0)
-    other.load_state_dict(state)
-    assert sorted(seen + ids(other)) == list(range(90))
+    check_resume(load, range(90), (2, 0) if context == "fork" else (0,))
 
 
 def test_the_order_does_not_depend_on_where_the_files_are(

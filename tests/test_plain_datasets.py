@@ -6,7 +6,6 @@ import pickle
 import shutil
 from collections.abc import Iterator
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +37,7 @@ from streaming.storage import guard
 from tests.common.text import PACK, write
 from tests.servers.faulty import FaultyServer
 from tests.servers.hub import Hub
+from tests.suites.resuming import check_resume, ids
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
@@ -80,15 +80,6 @@ def make(folder: Path, local: Path | None, **arguments: Any) -> StreamingDataset
     return StreamingDataset(**{"batch_size": BATCH, **place, **arguments})
 
 
-def ids(loader: StreamingDataLoader, limit: int | None = None) -> list[int]:
-    batches = iter(loader)
-    try:
-        return [int(number) for batch in islice(batches, limit) for number in batch["id"]]
-    finally:
-        if hasattr(batches, "close"):
-            batches.close()
-
-
 @pytest.mark.parametrize("is_copied", [False, True])
 def test_case_F16_a_folder_is_read_in_file_order(
     is_copied: bool, folder: Path, tmp_path: Path
@@ -123,19 +114,7 @@ def test_workers_read_every_sample_once_and_a_resume_goes_on_exactly(
         kind = {"multiprocessing_context": "fork"} if workers else {}
         return StreamingDataLoader(dataset, batch_size=BATCH, num_workers=workers, **kind)
 
-    whole = ids(load(2))
-    assert sorted(whole) == list(range(90))
-    assert whole != list(range(90))
-    loader = load(2)
-    seen = ids(loader, 7)
-    state = json.loads(json.dumps(loader.state_dict()))
-    assert seen == whole[:28]
-    again = load(2)
-    again.load_state_dict(state)
-    assert seen + ids(again) == whole
-    other = load(0)
-    other.load_state_dict(state)
-    assert sorted(seen + ids(other)) == list(range(90))
+    check_resume(load, range(90), (2, 0))
 
 
 def test_a_resume_after_a_file_was_appended_to_is_refused(folder: Path) -> None:

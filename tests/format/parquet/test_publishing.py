@@ -1,7 +1,6 @@
 """Footers beside the data: written once, then nobody reads those of the files."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -10,7 +9,6 @@ import pyarrow.parquet as pq  # noqa: E402
 
 from streaming.cli import main  # noqa: E402
 from streaming.errors import ConfigError, ObjectNotFoundError, OutputExistsError  # noqa: E402
-from streaming.format.parquet import footer as footers  # noqa: E402
 from streaming.format.publishing import Report, write_index  # noqa: E402
 from tests.common.parquet import number_table, obtain, read_files  # noqa: E402
 from tests.common.text import write as write_text  # noqa: E402
@@ -23,19 +21,6 @@ def folder(tmp_path: Path) -> Path:
         table = number_table(10 * number, 10 * number + 10)
         pq.write_table(table, tmp_path / "data" / f"{number}.parquet", row_group_size=4)
     return tmp_path / "data"
-
-
-@pytest.fixture
-def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    names: list[str] = []
-    real = footers._parse
-
-    def parse(data: bytes, size: int, where: str) -> Any:
-        names.append(Path(where).name)
-        return real(data, size, where)
-
-    monkeypatch.setattr(footers, "_parse", parse)
-    return names
 
 
 def test_an_index_beside_the_data_is_found(folder: Path, parsed: list[str], tmp_path: Path) -> None:

@@ -71,20 +71,6 @@ def read(data: bytes, scanner: ChunkScanner) -> footers.Footer:
 # --- Footers ---------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Files whose footers were read."""
-    names: list[str] = []
-    real = footers._parse
-
-    def parse(data: bytes, size: int, where: str) -> Any:
-        names.append(Path(where).name)
-        return real(data, size, where)
-
-    monkeypatch.setattr(footers, "_parse", parse)
-    return names
-
-
 def test_footers_are_read_once_and_those_of_changed_files_again(
     parsed: list[str], tmp_path: Path
 ) -> None:
