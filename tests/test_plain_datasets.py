@@ -1,9 +1,11 @@
 """Whole datasets of text files without an index: streamed, shuffled, resumed, mixed, forked."""
 
+import gc
 import json
 import os
 import pickle
 import shutil
+import weakref
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -458,3 +460,18 @@ def test_a_cache_that_is_removed_under_a_run_is_told_with_a_way_out(
     with pytest.raises(CacheError, match="start again"):
         list(dataset)
     assert list(make(folder, tmp_path / "cache")) == ROWS
+
+
+def test_a_dataset_goes_with_its_last_name(folder: Path) -> None:
+    """Its lease of the cache and its files would stay until the next collection of garbage."""
+    gc.collect()
+    gc.disable()
+    try:
+        dataset = make(folder, None)
+        assert dataset[0] == ROWS[0]
+        assert next(iter(dataset)) == ROWS[0]
+        gone = weakref.ref(dataset)
+        del dataset
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -223,6 +223,7 @@ def _list_place(root: str, options: Mapping[str, Any] | None) -> Listing:
         raise missing or error from error
     finally:
         store.close()
+        del missing  # It has this frame, and those of all who called: a cycle if it stayed here.
     index = get_index_basename()
     files = tuple(file for file in found if file.key.rpartition("/")[2] != index)
     return Listing(root, files, is_exact=False, has_index=len(files) < len(found))

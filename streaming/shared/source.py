@@ -147,9 +147,12 @@ def _in_own_directory(
             folder,
         )
         return found
-    if isinstance(refused, _PartlyFilledError):
-        return refused.found
-    raise refused
+    try:
+        if isinstance(refused, _PartlyFilledError):
+            return refused.found
+        raise refused
+    finally:
+        del refused  # It has this frame, and those of all who called: a cycle if it stayed here.
 
 
 def _in_source_directory(
