@@ -263,9 +263,7 @@ class EpochPlan:
         step = min(_SCAN, 64 * max(limit, 1))
         while start < stop and len(found) < limit:
             ids = self.ids(start, min(start + step, stop))
-            shard, _ = self._spanner(ids[ids >= 0])
-            distinct, first = np.unique(shard, return_index=True)
-            found.update(dict.fromkeys(distinct[np.argsort(first)].tolist()))
+            found.update(dict.fromkeys(self._spanner.in_turn(ids)))
             start += step
             step = min(2 * step, _SCAN)
         return list(found)[: max(limit, 0)]

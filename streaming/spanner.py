@@ -92,6 +92,31 @@ class Spanner:
         """The distinct shards of some samples, ascending; ids without padding, shape (n,)."""
         return [shard for shard, *_ in self.runs(np.sort(ids))]
 
+    def in_turn(self, ids: NDArray[np.int64]) -> list[int]:
+        """The distinct shards of some samples, in order of first use.
+
+        Args:
+            ids: Sample ids, shape (n,). -1 is padding.
+
+        Raises:
+            IndexError: An id is not below the total.
+        """
+        if len(ids) and ids[0] >= 0 and bool((ids[1:] >= ids[:-1]).all()):
+            return [shard for shard, *_ in self.runs(ids)]
+        shards = self(ids)[0]
+        shards = shards[shards >= 0]
+        low, high = int(shards.min(initial=0)), int(shards.max(initial=-1))
+        if high - low >= 4 * len(shards):  # To sort them takes less than a table of all.
+            distinct, first = np.unique(shards, return_index=True)
+        else:
+            places = np.full(high - low + 1, -1)
+            # Backwards, for the first is to stay of those that are written to one place.
+            places[shards[::-1] - low] = np.arange(len(shards) - 1, -1, -1)
+            distinct = np.flatnonzero(places >= 0)
+            first, distinct = places[distinct], distinct + low
+        found: list[int] = distinct[np.argsort(first)].tolist()
+        return found
+
     def split(self, ids: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
         """The shards of samples that are given as for `runs`, and their offsets in each."""
         return [(i, ids[a:b] - self._bounds[i]) for i, a, b in self.runs(ids)]

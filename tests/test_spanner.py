@@ -82,3 +82,12 @@ def test_runs_say_which_of_ascending_samples_are_in_which_shard(
     assert split == list(zip(shards.tolist(), offsets.tolist(), strict=True))
     with pytest.raises(IndexError, match="is not in a dataset"):
         spanner.runs(np.append(ids, spanner.size))
+
+
+@given(lists(integers(0, 4), min_size=1), data())
+def test_shards_come_in_order_of_first_use(sizes: list[int], data: DataObject) -> None:
+    spanner = Spanner(np.array(sizes, np.int64))
+    ids = np.array(data.draw(lists(integers(-1, spanner.size - 1))), np.int64)
+    shards = [spanner[i][0] for i in ids.tolist() if i >= 0]
+    assert spanner.in_turn(ids) == list(dict.fromkeys(shards))
+    assert spanner.in_turn(np.sort(ids)) == sorted(set(shards))

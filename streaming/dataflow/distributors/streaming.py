@@ -215,8 +215,6 @@ class _Ids:
         while start < stop and len(found) < limit:
             epoch, place = divmod(start, size)
             end = min(place + _SCAN, size, place + stop - start)
-            shards, _ = self._spanner(self.at(epoch, place, end))
-            distinct, first = np.unique(shards, return_index=True)
-            found.update(dict.fromkeys(distinct[np.argsort(first)].tolist()))
+            found.update(dict.fromkeys(self._spanner.in_turn(self.at(epoch, place, end))))
             start += end - place
         return list(found)[: max(limit, 0)]
