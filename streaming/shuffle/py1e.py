@@ -104,17 +104,26 @@ class _Making(NodeMaking):
             del is_settled, some
 
 
-def _order(places: NDArray[np.float64]) -> NDArray[np.intp]:
-    """The order of places, the first first among equal ones.
+def _order(places: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The order of places, shape (n,), of which there is one; the first first among equal ones.
 
-    numpy's fast sort leaves the order of equal keys to the processor; they are too rare to pay for
-    its stable one every time.
+    Places and their numbers are packed into whole numbers, which numpy sorts in half of the time in
+    which it finds out an order. Where packing makes two places equal, and they may not be, their
+    order is found out.
     """
-    order = np.argsort(places)
-    ascending = places[order]
-    if (ascending[1:] == ascending[:-1]).any():
-        return np.argsort(places, kind="stable")
-    return order
+    bits = len(places).bit_length()
+    low, high = places.min(), places.max()
+    free = 63 - bits - int(high - low + 1).bit_length()
+    if free >= bits:  # Else too many would be made equal.
+        keys = ((places - low) * 2.0**free).astype(np.int64)
+        keys <<= bits
+        keys |= np.arange(len(keys))
+        keys.sort()
+        order: NDArray[np.int64] = keys & ((1 << bits) - 1)
+        keys >>= bits
+        if (keys[1:] != keys[:-1]).all():
+            return order
+    return np.argsort(places, kind="stable")
 
 
 class _Py1e(ExactShuffle):
