@@ -304,7 +304,7 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
     def __getitem__(self, at: Any) -> Any:
         """See `Array.__getitem__`."""
         if type(at) is int and 0 <= at < self._known_size:  # Nearly always.
-            return self.get_item(at)
+            return (self._runtime.value or self._runtime.get()).get(at)
         return super().__getitem__(at)
 
     def take_columns(self, sample_ids: Sequence[int] | NDArray[np.int64]) -> dict[str, Column]:
@@ -812,8 +812,10 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         self.sample_offset_per_shard = self.samples_per_shard.cumsum() - self.samples_per_shard
         self.num_shards = len(self.samples_per_shard)
         self.num_samples = int(self.samples_per_stream.sum())
-        # What `size` is, but one call less; a subclass with a size of its own is asked each time.
-        self._known_size = self.num_samples if type(self).size is StreamingDataset.size else 0
+        # What `size` is where no subclass has a size or samples of its own, to save two calls.
+        own, mine = type(self), StreamingDataset
+        is_plain = own.size is mine.size and own.get_item is mine.get_item
+        self._known_size = self.num_samples if is_plain else 0
         self.spanner = Spanner(self.samples_per_shard)
 
 

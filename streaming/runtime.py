@@ -100,6 +100,9 @@ class Runtime:
         allow_unsafe_types: Whether columns may be read whose decoding runs code from the data.
         decoders: Functions that make values of the stored bytes of some columns, by column.
         counts: Where what the cache does is counted; None: nowhere.
+
+    Attributes:
+        get: Gives one sample, by its id. An IndexError if there is none.
     """
 
     def __init__(
@@ -119,7 +122,6 @@ class Runtime:
             allow_unsafe_types=allow_unsafe_types,
             counts=None if counts is None else counts.open(),
         )
-        self._touch, self._states = self.cache.touch, self.cache.states
         self.spanner = Spanner(samples_per_shard)
         self._readers: OrderedDict[int, ShardReader] = OrderedDict()
         self.mean_bytes = 0  # of a sample, at most: of what was opened, if it is not in the index
@@ -131,35 +133,43 @@ class Runtime:
         if limit is not None:
             processes = ranks_per_node * max(1, detect_worker()[0])
             self._max_gone = max(1, MAX_GONE // processes)
-        # For single samples: where each shard begins, and how to read one of those that are open.
-        self._bounds = self.spanner.bounds
-        self._getters: dict[int, Callable[[int], Sample]] = {}
+        self._getters: dict[int, Callable[[int], Sample]] = {}  # of the open shards
         self._is_bounded = limit is not None or len(samples_per_shard) > MAX_READERS
+        self.get = self._make_get(self._is_bounded)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("A runtime belongs to one process; it can't be pickled.")
 
-    def get(self, sample_id: int) -> Sample:
-        """One sample.
+    def _make_get(self, is_bounded: bool) -> Callable[[int], Sample]:
+        """What gives one sample.
 
-        Raises:
-            IndexError: There is no such sample.
+        A closure, for each attribute of an object costs as much as to decode a number. It does not
+        keep this object, which keeps it.
+
+        Args:
+            is_bounded: Whether there may be more shards than open readers.
         """
-        if type(sample_id) is int:
-            bounds = self._bounds
-            shard = bisect_right(bounds, sample_id) - 1
-            getter = self._getters.get(shard)
-            if getter is not None:
-                if self._states:
-                    self._touch(shard)
-                if self._is_bounded:
-                    self.reader(shard)  # So that others are dropped first.
-                try:
-                    return getter(sample_id - bounds[shard])
-                except Exception as error:  # noqa: BLE001  # `get_item` says what is wrong.
-                    logger.debug("Sample %d is read again: %s", sample_id, error)
-        sample: Sample = self._take(*self.spanner[sample_id], "get_item")
-        return sample
+        bounds, find = self.spanner.bounds, self._getters.get
+        states, touch = self.cache.states, self.cache.touch
+        runtime: Runtime = weakref.proxy(self)
+
+        def get(sample_id: int) -> Sample:
+            if type(sample_id) is int:
+                shard = bisect_right(bounds, sample_id) - 1
+                getter = find(shard)
+                if getter is not None:
+                    if states:
+                        touch(shard)
+                    if is_bounded:
+                        runtime.reader(shard)  # So that others are dropped first.
+                    try:
+                        return getter(sample_id - bounds[shard])
+                    except Exception as error:  # noqa: BLE001  # `get_item` says what is wrong.
+                        logger.debug("Sample %d is read again: %s", sample_id, error)
+            sample: Sample = runtime._take(*runtime.spanner[sample_id], "get_item")
+            return sample
+
+        return get
 
     def take(self, ids: NDArray[np.int64]) -> list[Sample]:
         """Samples in the order of `ids`, shape (n,), each in [0, num_samples)."""
@@ -277,11 +287,13 @@ class Runtime:
         if only is not None:
             return [self._take(only[0], ids - only[1], method)], None
         # Each shard is read from its beginning to its end, as memory is read fastest.
-        order = _ascending(ids, self.spanner.size)
+        is_sorted = bool((ids[1:] >= ids[:-1]).all())
+        order = np.arange(len(ids)) if is_sorted else _ascending(ids, self.spanner.size)
         pieces = self.spanner.split(ids[order])
         runs = [list(run) for _, run in groupby(pieces, self._group)]
         if len(runs) == 1 and len(pieces) > 1:
-            return [self._take_run(runs[0], order, method)], None
+            places = None if is_sorted else order
+            return [self._take_run(runs[0], places, method)], None
         return [
             self._take(*run[0], method) if len(run) == 1 else self._take_run(run, None, method)
             for run in runs
