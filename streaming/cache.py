@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streaming.errors import CacheError, ShardCorruptError
-from streaming.format import open_reader
+from streaming.format import open_reader, read_once
 from streaming.format.reader import ShardReader
+from streaming.format.registry import formats
 from streaming.shared.counts import Counts
 from streaming.shared.directory import CacheDirectory, DirectoryState, state_errors, state_path
 from streaming.shared.files import Identity, Source
@@ -76,6 +77,8 @@ class ShardCache:
         self._refreshed: set[int] = set()
         self._is_whole, self._looked_at = False, -np.inf
         self._unread: set[int] = set()  # made by this process, and not opened since
+        self._reads_once = False
+        self._passing: set[int] = set()  # seen so far in their compressed files only
 
     def __len__(self) -> int:
         return len(self._shelf)
@@ -202,6 +205,18 @@ class ShardCache:
         """Say that all shards are to be read again: those that were read last can go last."""
         self._room.begin()
 
+    def read_once(self, is_so: bool) -> None:
+        """Say whether each sample is read once and in order, by this process alone, from now on.
+
+        Shards of formats with `Format.read_once` are then opened without their raw files, if those
+        are not here already. Who asks for samples in another way finds that out by an error of the
+        reader, takes this back and opens the shard anew.
+        """
+        self._reads_once = is_so
+        if not is_so:
+            self._seen[list(self._passing)] = False
+            self._passing.clear()
+
     def note_wait(self, shard: int, seconds: float) -> None:
         """Count that a reader stood still for a shard."""
         self._counts.add_wait(seconds)
@@ -241,9 +256,23 @@ class ShardCache:
         return self._room.used()
 
     def _look(self, place: Place) -> bool:
-        is_whole = place.files.identity() is not None
-        self._seen[place.shard] = is_whole
-        return is_whole
+        """Whether a shard is here."""
+        return any(self._see(place))
+
+    def _see(self, place: Place) -> tuple[Identity | None, bool]:
+        """What the raw files of a shard are known by, and whether it is read without them."""
+        identity = place.files.identity()
+        passes = identity is None and self._passes(place) and place.files.has_zips()
+        if passes:
+            self._passing.add(place.shard)
+        self._seen[place.shard] = identity is not None or passes
+        return identity, passes
+
+    def _passes(self, place: Place) -> bool:
+        """Whether a shard is read from its compressed files, if it has no raw ones."""
+        files = place.files
+        has_way = formats.get(files.info.format).read_once is not None and files.steps is None
+        return self._reads_once and has_way
 
     def _held(self, place: Place, act: Callable[[DirectoryState], _T]) -> _T:
         """Do something under the lock of a shard; again if files go while they are being made."""
@@ -335,16 +364,18 @@ class ShardCache:
         return reader
 
     def _read(self, place: Place, columns: Sequence[str] | None) -> ShardReader:
-        files, identity = place.files, place.files.identity()
-        self._seen[place.shard] = identity is not None
-        if identity is None:
+        files, (identity, passes) = place.files, self._see(place)
+        wanted = place.part.columns if columns is None else columns
+        if passes:
+            reader = read_once(files.info, files.zip_paths[-1], wanted)
+        elif identity is None:
             path = str(files.raw_paths[-1])
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        self._opened[place.shard] = identity
-        wanted = place.part.columns if columns is None else columns
-        reader = open_reader(
-            files.info, files.raw_paths, wanted, allow_unsafe_types=self._allow_unsafe_types
-        )
+        else:
+            self._opened[place.shard] = identity
+            reader = open_reader(
+                files.info, files.raw_paths, wanted, allow_unsafe_types=self._allow_unsafe_types
+            )
         if place.shard in self._unread:
             self._unread.discard(place.shard)  # It was counted when it was missing.
         else:
@@ -356,7 +387,7 @@ class ShardCache:
         if self._look(place):
             state.record(place.local, place.files)
             return True
-        if not self._room.reserve(place, state, ahead=ahead):
+        if not self._room.reserve(place, state, ahead=ahead, raw=not self._passes(place)):
             return False
         self._make(place, state, anew=False)
         return True
@@ -373,9 +404,12 @@ class ShardCache:
         self._unread.add(place.shard)
         try:
             claims = state.claims(place.local, keep_zip=place.part.keep_zip)
-            fetched = files.make(claims, anew=anew)
-            if not place.part.keep_zip and state.is_own(place.local, "zip"):
-                files.drop(files.zip_paths)
+            if self._passes(place) and not anew:
+                fetched = files.fetch_zips(claims)
+            else:
+                fetched = files.make(claims, anew=anew)
+                if not place.part.keep_zip and state.is_own(place.local, "zip"):
+                    files.drop(files.zip_paths)
         except BaseException:
             self._count(place, **{kind: -1})
             self._unread.discard(place.shard)

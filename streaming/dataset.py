@@ -363,6 +363,10 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         following = None
         if get_worker_info() is None or (self._handoff is not None and self._handoff.is_persistent):
             following = partial(_first_shards, weakref.ref(self), start.next_epoch(), world)
+        # What one process reads but once, in order, need not be kept in the form it is read in.
+        is_alone = self._world.num_ranks == 1 and world.num_workers == 1
+        reads_once = is_alone and start.epoch == 0 and not self._config.order.shuffle
+        self._runtime.get().begin(reads_once=reads_once)
         return BlockSource.of(self._iterate(plan, stacks, following))
 
     def begin_epoch(self, is_over: Callable[[Start], bool]) -> Start:

@@ -251,6 +251,17 @@ class Runtime:
             self._readers.pop(shard, None)
             self._getters.pop(shard, None)
 
+    def begin(self, *, reads_once: bool) -> None:
+        """Begin an iteration.
+
+        Args:
+            reads_once: Whether it reads each sample once and in order, and no other process does.
+        """
+        for shard, reader in list(self._readers.items()):
+            if reader.reads_once:
+                self.forget(shard)
+        self.cache.read_once(reads_once)
+
     def let_finish(
         self, prefetcher: Prefetcher | None, upcoming: Callable[[], Sequence[int]] | None = None
     ) -> None:
@@ -331,7 +342,8 @@ class Runtime:
         raise AssertionError("It returns or raises.")
 
     def _bring_back(self, shards: Sequence[int]) -> None:
-        """Open shards anew, of which a file was found to be gone."""
+        """Open shards anew, of which a file was found to be gone, or never to have been there."""
+        self.cache.read_once(False)
         for shard in shards:
             self.forget(shard)
         for shard in shards:

@@ -185,6 +185,93 @@ def test_a_projection_of_a_remote_file_fetches_only_its_columns(
     assert whole[3999] == table.slice(3999).to_pylist()[0]
 
 
+def test_what_one_process_reads_once_in_order_is_not_kept(
+    remote: FaultyServer, tmp_path: Path
+) -> None:
+    dataset = make_remote(remote, tmp_path / "cache")
+    assert list(dataset) == ROWS
+    assert not (tmp_path / "cache" / "decoded").exists()
+    assert len(list((tmp_path / "cache").glob("*.parquet"))) == len(SIZES)
+    assert list(dataset) == ROWS  # And whoever reads on, does so from decoded files.
+    assert len(list((tmp_path / "cache" / "decoded").iterdir())) == len(SIZES)
+    assert remote.count("GET", "bkt/part-0.parquet") == 2
+    assert dataset.stats().misses == 2 * len(SIZES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "workers"), [({"shuffle": True}, 0), ({}, 2), ({"shuffle": True}, 1)]
+)
+def test_what_is_read_in_another_way_is_decoded_for_all(
+    arguments: dict[str, Any], workers: int, folder: Path, tmp_path: Path
+) -> None:
+    dataset = make(folder, tmp_path / "cache", **arguments)
+    loader = StreamingDataLoader(dataset, batch_size=BATCH, num_workers=workers)
+    assert sorted(ids(loader)) == list(range(90))
+    assert len(list((tmp_path / "cache" / "decoded").iterdir())) == len(SIZES)
+
+
+def test_a_sample_that_is_asked_for_meanwhile_is_there(folder: Path, tmp_path: Path) -> None:
+    dataset = make(folder, tmp_path / "cache")
+    rows = []
+    for row in dataset:
+        rows.append(row)
+        assert dataset[row["id"]] == row
+        assert dataset[[89, row["id"], 3]] == [ROWS[89], row, ROWS[3]]
+    assert rows == ROWS
+
+
+def test_an_epoch_that_is_left_and_begun_again_is_whole(folder: Path, tmp_path: Path) -> None:
+    dataset = make(folder, tmp_path / "cache")
+    for count in (1, 33, 70):
+        assert [row for row, _ in zip(dataset, range(count), strict=False)] == ROWS[:count]
+        dataset = make(folder, tmp_path / "cache")
+    first, second = iter(dataset), iter(dataset)
+    assert [next(first) for _ in range(40)] == ROWS[:40]
+    assert list(second) == ROWS
+    assert list(first) == ROWS[40:]
+
+
+@pytest.mark.parametrize("seen", [1, 8, 29, 31, 50, 89])
+def test_a_run_that_goes_on_reads_on_where_it_was(seen: int, folder: Path, tmp_path: Path) -> None:
+    former, dataset = (make(folder, tmp_path / "cache") for _ in range(2))
+    assert next(iter(former)) == ROWS[0]
+    dataset.load_state_dict(former.state_dict(seen, from_beginning=True))
+    assert list(dataset) == ROWS[seen:]
+    assert not (tmp_path / "cache" / "decoded").exists()
+
+
+@pytest.mark.parametrize("weight", [{"repeat": 3}, {"choose": 17}, {"repeat": 0.5}])
+def test_weights_change_nothing_about_what_is_read_once(
+    weight: dict[str, Any], folder: Path, tmp_path: Path
+) -> None:
+    found = []
+    for is_decoded in (False, True):
+        home = tmp_path / f"cache {is_decoded}"
+        streams = [Stream(remote=str(folder), local=str(home), **weight)]
+        dataset = StreamingDataset(streams=streams, batch_size=BATCH)
+        if is_decoded:
+            assert dataset[:] == ROWS
+        found.append(list(dataset))
+    assert found[0] == found[1]
+
+
+def test_a_cache_limit_holds_for_what_is_read_once(remote: FaultyServer, tmp_path: Path) -> None:
+    sizes = [len(data) for data in remote.objects.values()]
+    dataset = make_remote(remote, tmp_path / "cache", cache_limit=20_000)
+    for row in dataset:
+        assert row == ROWS[row["id"]]
+    assert sum(sizes) > 0
+    assert not (tmp_path / "cache" / "decoded").exists()
+    assert dataset.cache_usage <= 20_000
+
+
+def test_a_damaged_file_in_the_cache_is_fetched_again(remote: FaultyServer, tmp_path: Path) -> None:
+    assert list(make_remote(remote, tmp_path / "cache")) == ROWS
+    for path in (tmp_path / "cache").glob("*.parquet"):
+        path.write_bytes(b"x" * path.stat().st_size)
+    assert list(make_remote(remote, tmp_path / "cache")) == ROWS
+
+
 def test_streams_are_mixed_with_an_mds_stream(tmp_path: Path) -> None:
     """A nested, partitioned table beside another format."""
     expected = {}
@@ -221,6 +308,7 @@ def test_what_was_decoded_keeps_within_its_limit(tmp_path: Path) -> None:
         pq.write_table(part, tmp_path / "data" / f"{number}.parquet")
     options = {"decoded_limit": 1_500_000}
     dataset = make(tmp_path / "data", tmp_path / "cache", format_options=options)
+    list(dataset)
     for _ in range(2):
         assert [sample["id"] for sample in dataset] == list(range(rows))
         # Looking ahead to the next epoch goes on meanwhile, so a file may go under our eyes.
@@ -278,7 +366,7 @@ def test_processes_of_a_node_decode_a_shard_once(folder: Path, tmp_path: Path) -
 
 
 def test_a_damaged_decoded_file_is_made_again(folder: Path, tmp_path: Path) -> None:
-    assert list(make(folder, tmp_path / "cache")) == ROWS
+    assert make(folder, tmp_path / "cache")[:] == ROWS
     for number, path in enumerate(sorted((tmp_path / "cache" / "decoded").iterdir())):
         data = path.read_bytes()
         path.write_bytes([data[: len(data) // 2], b"", b"x" * len(data), data[:-9]][number])
@@ -288,11 +376,11 @@ def test_a_damaged_decoded_file_is_made_again(folder: Path, tmp_path: Path) -> N
 def test_files_that_changed_are_read_anew_and_what_was_decoded_goes(
     folder: Path, tmp_path: Path
 ) -> None:
-    assert list(make(folder, tmp_path / "cache")) == ROWS
+    assert make(folder, tmp_path / "cache")[:] == ROWS
     before = set(os.listdir(tmp_path / "cache" / "decoded"))
     pq.write_table(number_table(0, 5), folder / "part-0.parquet")
     (folder / "part-1.parquet").unlink()
-    assert list(make(folder, tmp_path / "cache")) == ROWS[:5] + ROWS[31:]
+    assert make(folder, tmp_path / "cache")[:] == ROWS[:5] + ROWS[31:]
     after = set(os.listdir(tmp_path / "cache" / "decoded"))
     assert len(after) == 3
     assert len(after & before) == 2
@@ -383,7 +471,7 @@ def test_workers_read_remote_files_whether_or_not_their_parent_did(
 
 def test_the_names_that_a_dataset_has_for_shards_work(folder: Path, tmp_path: Path) -> None:
     dataset = make(folder, tmp_path / "cache")
-    list(dataset)
+    assert dataset[:] == ROWS
     decoded = sum(path.stat().st_size for path in (tmp_path / "cache" / "decoded").iterdir())
     assert dataset.cache_usage >= decoded
     shard = dataset.shards[1]
@@ -422,7 +510,7 @@ def test_what_was_decoded_of_a_replaced_file_gives_the_rows_that_were_indexed(
     folder: Path,
 ) -> None:
     dataset = StreamingDataset(remote=str(folder), batch_size=BATCH)
-    assert same_values(list(dataset), ROWS)
+    assert same_values(dataset[:], ROWS)
     pq.write_table(number_table(5, 6), folder / "part-0.parquet")
     assert same_values(list(dataset), ROWS)
     assert len(StreamingDataset(remote=str(folder), batch_size=BATCH)) == len(ROWS) - SIZES[0] + 1

@@ -35,6 +35,7 @@ __all__ = [
     "get_index_basename",
     "open_reader",
     "parse_index",
+    "read_once",
     "reader_from_json",
 ]
 
@@ -49,6 +50,13 @@ def open_reader(
     """Open a shard with the reader of its format; see `ShardReader` for arguments and errors."""
     reader = formats.get(info.format).reader
     return reader(info, paths, columns, allow_unsafe_types=allow_unsafe_types)
+
+
+def read_once(info: ShardInfo, path: Path, columns: Sequence[str] | None = None) -> ShardReader:
+    """Open a shard of the compressed file itself; see `Format.read_once`, which there must be."""
+    opens = formats.get(info.format).read_once
+    assert opens is not None  # Callers look first.
+    return opens(info, path, columns)
 
 
 def check_types(

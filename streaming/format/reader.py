@@ -4,7 +4,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,7 +66,13 @@ class ShardReader(Array, ABC):
         FileNotFoundError: A file is missing.
         ShardCorruptError: The files aren't what `info` promises.
         UnsafeTypeError: A column would run code, and that was not allowed.
+
+    Attributes:
+        reads_once: Whether `take` and `take_columns` give only what follows what they gave before,
+            in order. Asked for anything else, such a reader raises MissingFileError.
     """
+
+    reads_once: ClassVar[bool] = False
 
     def __init__(
         self,

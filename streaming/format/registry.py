@@ -39,6 +39,9 @@ class Format:
         decode: Makes the raw file of a shard from the compressed one, for formats in which that is
             more than to decompress it, and its size is not known before: of the shard, the one
             file and the other.
+        read_once: Opens a shard of the compressed file itself, for whoever reads each sample once
+            and in order, if that costs less than to decode it first: of the shard, the file and
+            columns. See `ShardReader.reads_once`.
         export_shard: What an index that lies beside such a file says of it: of the shard, and what
             else its meta file shall say for people.
         open_remote: Opens a shard where it is, without bringing any of it here: of the shard, its
@@ -55,6 +58,7 @@ class Format:
     index_dataset: "Callable[[Store, str, IndexRequest], Index] | None" = None
     dump_index: "Callable[[Store, str, IndexRequest], tuple[str, bytes]] | None" = None
     decode: "Callable[[ShardInfo, Path, Path], None] | None" = None
+    read_once: "Callable[[ShardInfo, Path, Sequence[str] | None], ShardReader] | None" = None
     export_shard: "Callable[[ShardInfo, Mapping[str, Any]], Export] | None" = None
     open_remote: "Callable[[ShardInfo, Remote, Sequence[str] | None], ShardReader] | None" = None
     table: "TableFormat | None" = None

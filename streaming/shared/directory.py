@@ -172,9 +172,16 @@ class DirectoryState:
 
     # For the holder of the shard's lock.
 
-    def promise(self, shard: int, files: ShardFiles) -> None:
-        """Count the bytes that a shard will have when it is prepared, before it is."""
-        self._raw[shard] = files.info.raw_bytes
+    def promise(self, shard: int, files: ShardFiles, *, raw: bool = True) -> None:
+        """Count the bytes that a shard will have when it is prepared, before it is.
+
+        Args:
+            shard: Which.
+            files: Its files.
+            raw: Whether it will have raw files, too.
+        """
+        if raw:
+            self._raw[shard] = files.info.raw_bytes
         if files.source is not None:
             self._zip[shard] = files.info.zip_bytes
 

@@ -235,6 +235,11 @@ class ShardFiles:
             if anew or not self._has_raw(raw)
         )
 
+    def fetch_zips(self, claim: Claim) -> int:
+        """Fetch those compressed files that are missing; arguments and errors as for `make`."""
+        zips = [zip for _, zip in self.info.files if zip and not self._is_whole(zip)]
+        return sum(self._fetch(zip, lambda: claim("zip")) for zip in zips)
+
     def drop(self, paths: Iterable[Path]) -> None:
         """Remove files of this shard; those already gone are no error."""
         for path in paths:

@@ -88,26 +88,29 @@ class Room:
         found = (shard for shard in shards.tolist() if self._shelf.find(shard).files.can_make())
         return next(found, None)
 
-    def reserve(self, place: Place, state: DirectoryState, *, ahead: bool) -> bool:
+    def reserve(
+        self, place: Place, state: DirectoryState, *, ahead: bool, raw: bool = True
+    ) -> bool:
         """Promise the bytes of a held shard, and evict others until the limit holds.
 
         Args:
             place: The shard.
             state: Of its directory.
             ahead: It can wait.
+            raw: Whether raw files are made, too.
 
         Returns:
             Whether to go on: there is room, or the shard can't wait. If not, nothing is promised.
         """
         if self.limit is None and self._decoded_limit is None:
-            state.promise(place.local, place.files)
+            state.promise(place.local, place.files, raw=raw)
             return True
         states = [self._shelf.state(part) for part, _ in self._roots.values()]
         for found, (_, first) in zip(states, self._roots.values(), strict=True):
             if id(found) not in self._told:
                 self._tell(found, first)
         with states[0].room().exclusive():
-            state.promise(place.local, place.files)
+            state.promise(place.local, place.files, raw=raw)
             has_room = self._decoded_limit is None or self._shrink(place.shard, ahead) <= 0
             if self.limit is None:
                 if ahead and not has_room:

@@ -3,13 +3,13 @@
 import decimal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streaming.format import Sample, ShardInfo, ShardReader, open_reader
+from streaming.format import Column, Sample, ShardInfo, ShardReader, open_reader, read_once
 from streaming.format.listing import Place
 from streaming.format.parquet.decode import decode
 from streaming.shared.plain import PlainData, PlainIndex, obtain_plain_index
@@ -22,6 +22,8 @@ __all__ = [
     "open_files",
     "open_reader_of",
     "read_files",
+    "read_passing",
+    "rows_of",
     "same_values",
 ]
 
@@ -78,14 +80,31 @@ def read_files(place: Any, cache: Path, **said: Any) -> list[Sample]:
         doubled = reader.take(np.concatenate([places, places]))
         assert same_values(doubled, mine + mine)
         for some, rows in ((places, mine), (places[::-1], mine[::-1]), (places[1:2], mine[1:2])):
-            columns = reader.take_columns(some)
-            values = {name: list(column) for name, column in columns.items()}
-            assert same_values(
-                [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)],
-                rows,
-            )
+            assert same_values(rows_of(reader.take_columns(some)), rows)
+        assert same_values(read_passing(reader, Path(cache), "take"), mine)
+        assert same_values(read_passing(reader, Path(cache), "take_columns"), mine)
         samples += mine
     return samples
+
+
+def read_passing(
+    reader: ShardReader, directory: Path, method: Literal["take", "take_columns"], step: int = 7
+) -> list[Sample]:
+    """The samples of a reader's shard, a few at a time, as they are decoded."""
+    zip = reader.info.files[0][1]
+    assert zip is not None
+    passing = read_once(reader.info, directory / zip.basename, getattr(reader, "_names", None))
+    samples: list[Sample] = []
+    for start in range(0, len(reader), step):
+        found = getattr(passing, method)(np.arange(start, min(start + step, len(reader))))
+        samples += found if method == "take" else rows_of(found)
+    return samples
+
+
+def rows_of(columns: Mapping[str, Column]) -> list[Sample]:
+    """Columns as samples."""
+    values = {name: list(column) for name, column in columns.items()}
+    return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
 
 
 def expected_rows(path: Path | str, columns: Sequence[str] | None = None) -> list[Sample]:

@@ -4,7 +4,7 @@ import operator
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,7 +86,7 @@ class LanceReader(ShardReader):
         places: NDArray[np.int64] | None,
         method: Literal["take", "take_columns"],
     ) -> Any:
-        readers = [(reader, offsets) for reader, offsets in parts if isinstance(reader, cls)]
+        readers = cast("Sequence[tuple[LanceReader, NDArray[np.int64]]]", parts)
         first = readers[0][0]
         placed = [(reader._span, reader._place_rows(offsets)) for reader, offsets in readers]
         with first._told_if_lost():

@@ -1,11 +1,13 @@
 """Parquet, read where it lies (docs/parquet.md). pyarrow is imported when it is needed."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from streaming.format.index import Index, ShardInfo
 from streaming.format.indexing import IndexRequest
 from streaming.format.parquet.reader import ParquetReader
+from streaming.format.reader import ShardReader
 from streaming.format.registry import Format
 from streaming.storage import Store
 from streaming.util.importing import lazy
@@ -20,7 +22,8 @@ def _module(name: str) -> Any:
 
 def _index_dataset(store: Store, prefix: str, request: IndexRequest) -> Index:
     # What reading needs is imported now, so that workers that are forked later find it done.
-    _module("values")
+    for name in ("passing", "values"):
+        _module(name)
     lazy("pyarrow.compute", "parquet")
     index: Index = _module("indexing").index_dataset(store, prefix, request)
     return index
@@ -35,6 +38,11 @@ def _decode(info: ShardInfo, path: Path, target: Path) -> None:
     _module("decode").decode(info, path, target)
 
 
+def _read_once(info: ShardInfo, path: Path, columns: Sequence[str] | None) -> ShardReader:
+    reader: ShardReader = _module("passing").PassingReader(info, [path], columns)
+    return reader
+
+
 FORMAT = Format(
     "parquet",
     ParquetReader,
@@ -42,4 +50,5 @@ FORMAT = Format(
     index_dataset=_index_dataset,
     dump_index=_dump_index,
     decode=_decode,
+    read_once=_read_once,
 )

@@ -3,12 +3,13 @@
 It is to a Parquet file what the raw file of a shard is to the compressed one: made once a node,
 under the shard's lock, in the cache, and mapped by every process that reads it. All that can be
 done once is done here: types are made those of the table, columns that a file lacks become nulls,
-those that come from its path are filled in, and rows that were deleted are left out.
+those that come from its path are filled in, and rows that were deleted are left out. Whoever needs
+the rows only once, in order, takes them from `pieces` instead.
 """
 
 import base64
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,19 @@ from streaming.format.parquet.schema import field_matching, load_schema, plain_s
 from streaming.storage.store import translated
 from streaming.storage.stores.local import LocalStore
 
-__all__ = ["PackedFile", "constant", "decode", "dump_schema", "schema_of"]
+__all__ = ["PackedFile", "constant", "decode", "dump_schema", "pieces", "schema_of"]
 
 # Bytes that are decoded at once, which then are still in the processor's cache, and what a batch of
 # the Arrow file holds: enough that what is done once a batch costs little, and little enough that
 # a worker can hold one in memory however large a row group is.
-_PIECE_BYTES = 1 << 19
+_PIECE_BYTES = 1 << 20
 _PIECE_ROWS = 1 << 13
 _PROBE_ROWS = 64
 _BATCH_ROWS = 1 << 18
 _BATCH_BYTES = 16 << 20
+# Bytes of a row, by what was read of like shards: no footer says how many, for a dictionary has
+# each of its values only once.
+_widths: dict[tuple[str, ...], int] = {}
 # Bytes of a column that are read at once from a file that is not mapped.
 _BUFFER = 1 << 20
 
@@ -66,16 +70,33 @@ def decode(info: ShardInfo, path: Path, target: Path) -> None:
         StoreError: The Arrow file can't be written.
     """
     schema = schema_of(info)
-    mark = _version(info, path)
-    rows = 0
     with (
         translated(f"Can't write {target}"),
         pa.OSFile(str(target), "wb") as sink,
         pa.ipc.new_file(sink, schema) as out,
     ):
-        for batch in _batches(info, path, schema):
+        for batch in _merged(pieces(info, path, schema), schema):
             out.write_batch(batch)
-            rows += batch.num_rows
+
+
+def pieces(info: ShardInfo, path: Path, schema: pa.Schema) -> Generator[pa.RecordBatch, None, None]:
+    """The rows of a shard, some at a time, so that they are still in the processor's cache.
+
+    Args:
+        info: The shard.
+        path: The Parquet file, or the parts of it that belong to the shard.
+        schema: Those columns of it that are wanted.
+
+    Raises:
+        ShardCorruptError: The file is damaged, or not the one that was indexed; the latter may come
+            out after its last row only.
+        DataError: A column is of a type that does not fit the table.
+    """
+    mark = _version(info, path)
+    rows = 0
+    for piece in _readable(info, path, schema):
+        rows += piece.num_rows
+        yield piece
     if rows != info.samples or mark != _version(info, path):
         raise ShardCorruptError(
             f"{path} changed after it was indexed: there should be {info.samples} rows in row "
@@ -180,10 +201,13 @@ def _version(info: ShardInfo, path: Path) -> str | None:
     return found.etag
 
 
-def _batches(info: ShardInfo, path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The batches of the Arrow file. What fails here is the Parquet file's fault."""
+def _readable(info: ShardInfo, path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """What can be read of a file. What fails here is the file's fault."""
     try:
-        yield from _merged(_conformed(info, path, schema), schema)
+        for piece in _conformed(info, path, schema):
+            if piece.num_rows:
+                piece.validate(full=True)  # Also that texts are UTF-8, which files do not promise.
+                yield piece
     except StreamingError:
         raise
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
@@ -194,14 +218,11 @@ def _batches(info: ShardInfo, path: Path, schema: pa.Schema) -> Iterator[pa.Reco
         ) from error
 
 
-def _merged(pieces: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _merged(parts: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Small batches put together."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
-    for piece in pieces:
-        if not piece.num_rows:
-            continue
-        piece.validate(full=True)  # Also that texts are UTF-8, which files do not promise.
+    for piece in parts:
         held.append(piece)
         rows, size = rows + piece.num_rows, size + piece.nbytes
         if rows >= _BATCH_ROWS or size >= _BATCH_BYTES:
@@ -284,13 +305,32 @@ def _read(
         return
     groups = list(range(*extra["groups"]))
     reading: dict[str, Any] = {"row_groups": groups, "columns": names, "use_threads": False}
-    # How large rows are, no footer says: a dictionary has each of its values only once.
-    first = next(file.iter_batches(_PROBE_ROWS, **reading), None)
-    if first is None:  # The footer counts rows that are not there; who counts them says so.
-        return
-    width = max(first.nbytes // max(first.num_rows, 1), 1)
-    rows = min(max(_PIECE_BYTES // width, 1), _PIECE_ROWS)
-    yield from file.iter_batches(rows, **reading)
+    kind = (extra["schema"], *names)
+    if kind not in _widths:
+        _widths[kind] = _first_width(file, reading)
+    size = sum(file.metadata.row_group(number).total_byte_size for number in groups)
+    width = max(_widths[kind], size // max(extra["rows"], 1), 1)
+    for batch in file.iter_batches(min(max(_PIECE_BYTES // width, 1), _PIECE_ROWS), **reading):
+        _widths[kind] = max(_widths[kind], batch.nbytes // max(batch.num_rows, 1))
+        yield batch
+
+
+def _first_width(file: pq.ParquetFile, reading: Mapping[str, Any]) -> int:
+    """Bytes of a row, by the first of them. Costs a page of each column of varying width."""
+    fields = [file.schema_arrow.field(name) for name in reading["columns"]]
+    varying = [field.name for field in fields if not _has_width(field.type)]
+    width: int = sum(field.type.byte_width for field in fields if field.name not in varying)
+    if varying:
+        first = next(file.iter_batches(_PROBE_ROWS, **{**reading, "columns": varying}), None)
+        # The footer may count rows that are not there; who counts them says so.
+        width += first.nbytes // first.num_rows if first else 0
+    return width
+
+
+def _has_width(kind: pa.DataType) -> bool:
+    """Whether each value of a type has as many bytes as any other."""
+    tests = ("is_integer", "is_floating", "is_temporal", "is_fixed_size_binary")
+    return any(getattr(pa.types, test)(kind) for test in tests)
 
 
 def _kept(extra: Mapping[str, Any]) -> Any:

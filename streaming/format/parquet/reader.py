@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,7 +107,7 @@ class ParquetReader(ShardReader):
         places: NDArray[np.int64] | None,
         method: Literal["take", "take_columns"],
     ) -> Any:
-        readers = [(reader, offsets) for reader, offsets in parts if isinstance(reader, cls)]
+        readers = cast("Sequence[tuple[ParquetReader, NDArray[np.int64]]]", parts)
         found = [reader._find(reader._place(offsets)) for reader, offsets in readers]
         batches = [batch for some, _ in found for batch in some]
         order = None if places is None else inverse(places)
