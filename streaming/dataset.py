@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import logging
+import operator
 import os
 import sys
 import weakref
@@ -299,7 +300,7 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
             retry: Has no effect: a sample that is read can't be evicted meanwhile.
         """
         runtime = self._runtime.value or self._runtime.get()
-        return runtime.get(sample_id)
+        return runtime.get(operator.index(sample_id))
 
     def __getitem__(self, at: Any) -> Any:
         """See `Array.__getitem__`."""

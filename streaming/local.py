@@ -1,5 +1,6 @@
 """A finished dataset in a local directory, map-style."""
 
+import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -90,7 +91,7 @@ class LocalDataset(Array, Dataset[Sample]):
     def get_item(self, sample_id: int) -> Sample:
         """Get one sample; `sample_id` is in [0, size)."""
         runtime = self._runtime.value or self._runtime.get()
-        return runtime.get(sample_id)
+        return runtime.get(operator.index(sample_id))
 
     def __getitems__(self, sample_ids: Sequence[int]) -> list[Any]:
         """Get a batch of samples at once. A DataLoader calls this where there is one.

@@ -102,7 +102,7 @@ class Runtime:
         counts: Where what the cache does is counted; None: nowhere.
 
     Attributes:
-        get: Gives one sample, by its id. An IndexError if there is none.
+        get: Gives one sample, by its id, an `int` of Python's own. An IndexError if there is none.
     """
 
     def __init__(
@@ -149,23 +149,25 @@ class Runtime:
         Args:
             is_bounded: Whether there may be more shards than open readers.
         """
-        bounds, find = self.spanner.bounds, self._getters.get
+        bounds, getters = self.spanner.bounds, self._getters
         states, touch = self.cache.states, self.cache.touch
         runtime: Runtime = weakref.proxy(self)
 
         def get(sample_id: int) -> Sample:
-            if type(sample_id) is int:
-                shard = bisect_right(bounds, sample_id) - 1
-                getter = find(shard)
-                if getter is not None:
-                    if states:
-                        touch(shard)
-                    if is_bounded:
-                        runtime.reader(shard)  # So that others are dropped first.
-                    try:
-                        return getter(sample_id - bounds[shard])
-                    except Exception as error:  # noqa: BLE001  # `get_item` says what is wrong.
-                        logger.debug("Sample %d is read again: %s", sample_id, error)
+            shard = bisect_right(bounds, sample_id) - 1
+            try:
+                getter = getters[shard]
+            except KeyError:  # It is not open, or there is none.
+                pass
+            else:
+                if states:
+                    touch(shard)
+                if is_bounded:
+                    runtime.reader(shard)  # So that others are dropped first.
+                try:
+                    return getter(sample_id - bounds[shard])
+                except Exception as error:  # noqa: BLE001  # `get_item` says what is wrong.
+                    logger.debug("Sample %d is read again: %s", sample_id, error)
             sample: Sample = runtime._take(*runtime.spanner[sample_id], "get_item")
             return sample
 
