@@ -142,17 +142,16 @@ class Stream(StreamSteps):
                 "one of them."
             )
         self.remote = _as_text(remote, "remote")
-        if self.remote is not None and not is_overridden(self, "_download_file"):
-            # An unknown scheme should be news now, not in a worker.
-            options = check_options("storage_options", storage_options)
-            open_store(self.remote, options)[0].close()
+        self.storage_options = check_options("storage_options", storage_options)
+        if not is_overridden(self, "_download_file"):
+            # An unknown scheme or option should be news now, not in a worker.
+            open_store(self.remote or ".", self.storage_options)[0].close()
         _check_download(download_retry, download_timeout, validate_hash, keep_zip)
         self.split = "" if split is None else check_text("split", split, "a path")
         self.local = _as_text(local, "local") or default_directory(_name(remote))
         self.validate_hash = validate_hash
         self._opened_directory: Path | None = None
         self._opened_version: int | None = None
-        self.storage_options = check_options("storage_options", storage_options)
         self.format, self.format_options = format, check_options("format_options", format_options)
         if check_flag("allow_schema_mismatch", allow_schema_mismatch):
             self.format_options["allow_schema_mismatch"] = True

@@ -401,9 +401,7 @@ class Writer:
         exist_ok = self.options.exist_ok
         if local is not None:
             check_local(local, exist_ok)
-        opened = (
-            None if remote is None else open_remote(remote, local, self.options.storage_options)
-        )
+        opened = open_remote(remote or ".", local, self.options.storage_options)
         if remote is None or opened is None:
             remote = None
         else:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streaming.errors import UnknownNameError
-from streaming.storage.options import StoreOptions
+from streaming.storage.options import StoreOptions, check_unused
 from streaming.storage.store import ObjectInfo, Store, join_key
 from streaming.storage.stores.local import LocalStore
 from streaming.util.importing import Registry
@@ -125,6 +125,7 @@ def open_store(
     url = os.fspath(url)
     match = _SCHEME.match(url)
     if match is None:
+        check_unused(url, options)
         return LocalStore(Path(url)), ""
     scheme = match[1].lower()
     old = _downloader(scheme, url, options)
@@ -156,6 +157,6 @@ def _downloader(
     kind = None if clouds is None else clouds.registered_downloader(scheme)
     if clouds is None or kind is None:
         return None
-    timeout = StoreOptions().updated(options).timeout
+    timeout = check_unused(f"{scheme}://", options).timeout
     store: Store = clouds.DownloaderStore(kind, url.rstrip("/"), timeout)
     return store

@@ -5,15 +5,16 @@ clients and tokens where those are needed, by the process that needs them.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from streaming.constant import DEFAULT_TIMEOUT
 from streaming.errors import ConfigError
+from streaming.util.checking import nearest
 
-__all__ = ["StoreOptions"]
+__all__ = ["OWN", "SETTINGS", "StoreOptions", "check_unused"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,10 +81,40 @@ class StoreOptions:
         known["settings"] = tuple(sorted({**settings, **more}.items()))
         return replace(self, **known)
 
+    def checked(
+        self,
+        where: str,
+        known: Collection[str],
+        is_taken: Callable[[str], bool] = lambda name: False,
+    ) -> "StoreOptions":
+        """These options, if a store knows all of the `settings`.
+
+        Args:
+            where: Its URL or path without secrets, for the message.
+            known: Names of settings that it has.
+            is_taken: Whether it takes a name that is none of these, too.
+
+        Raises:
+            ConfigError: It knows one of them not.
+        """
+        for name in self.setting:
+            if name not in known and not is_taken(name):
+                names = sorted({*OWN, *known})
+                near = nearest(name, names)
+                raise ConfigError(
+                    f"`storage_options` for {where} has {name!r}, which means nothing there."
+                    f"{near and f' Did you mean {near!r}?'} Known: {', '.join(names)}."
+                )
+        return self
+
     @property
     def setting(self) -> dict[str, str]:
         """`settings` as a dict."""
         return dict(self.settings)
+
+
+# Attributes that users set; every store takes them.
+OWN = {item.name for item in fields(StoreOptions)} - {"settings", "origin"}
 
 
 def _first(*names: str) -> str | None:
@@ -131,6 +162,85 @@ _AZURE = {
     "client_secret": ("AZURE_CLIENT_SECRET", "AZURE_STORAGE_CLIENT_SECRET"),
     "federated_token_file": ("AZURE_FEDERATED_TOKEN_FILE",),
 }
+
+
+# Settings by services: of obstore those with their shortest names (it knows more spellings), and of
+# the stores of ours that have few.
+SETTINGS: Mapping[str, frozenset[str]] = {
+    "http": frozenset(),
+    "s3": frozenset({*_AWS, *_AWS_KEYS}).union(
+        (
+            "checksum_algorithm",
+            "conditional_put",
+            "copy_if_not_exists",
+            "disable_bulk_delete",
+            "disable_tagging",
+            "imdsv1_fallback",
+            "request_payer",
+            "s3_express",
+            "server_side_encryption",
+            "skip_signature",
+            "sse_bucket_key_enabled",
+            "sse_customer_key_base64",
+            "sse_kms_key_id",
+            "unsigned_payload",
+            "virtual_hosted_style_request",
+        )
+    ),
+    "gs": frozenset(
+        (
+            "access_key_id",
+            "application_credentials",
+            "base_url",
+            "bearer_token",
+            "secret_access_key",
+            "service_account",
+            "service_account_key",
+            "skip_signature",
+        )
+    ),
+    "az": frozenset(_AZURE).union(
+        (
+            "authority_host",
+            "credential_type",
+            "disable_tagging",
+            "encryption_key",
+            "fabric_cluster_identifier",
+            "fabric_session_token",
+            "fabric_token_service_url",
+            "fabric_workload_host",
+            "msi_endpoint",
+            "msi_resource_id",
+            "object_id",
+            "skip_signature",
+            "token",
+            "use_azure_cli",
+            "use_emulator",
+            "use_fabric_endpoint",
+        )
+    ),
+    "sftp": frozenset(("key_filename", "known_hosts")),
+    "hf": frozenset(("token",)),
+    "dbfs": frozenset(("host", "token")),
+    "oci": frozenset(("config", "profile")),
+    "alipan": frozenset(("refresh_token", "encrypt_password", "encrypt_type")),
+}
+# Where nothing is set, such as on this machine, stand what the options are meant for elsewhere.
+_ANY = frozenset[str]().union(*SETTINGS.values())
+
+
+def check_unused(where: str, options: "Mapping[str, Any] | StoreOptions | None") -> StoreOptions:
+    """Options for a place where they have no effect, but for `timeout`: they may be of another.
+
+    Raises:
+        ConfigError: A name is one of no service.
+    """
+    prefixes = "aws_", "google_", "azure_"  # of obstore's longer spellings
+    return (
+        StoreOptions()
+        .updated(options)
+        .checked(where, _ANY, lambda name: name.lower().startswith(prefixes))
+    )
 
 
 def _read_aws() -> StoreOptions:

@@ -1,10 +1,11 @@
 """Arguments of the right type, or a sentence that names them."""
 
+import inspect
 import math
 import numbers
 import operator
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ __all__ = [
     "check_options",
     "check_text",
     "check_whole",
+    "nearest",
+    "parameters",
 ]
 
 
@@ -119,3 +122,17 @@ def check_encodings(columns: object) -> None:
             "`columns` must give the name of an encoding for each column, of which there is one "
             f"at least, as in {{'text': 'str'}}, but is {columns!r}."
         )
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """The known name that an unknown one was probably meant for; "" if none is like it."""
+    import difflib  # Only who errs waits for it.
+
+    return next(iter(difflib.get_close_matches(name.lower(), known, 1, 0.8)), "")
+
+
+def parameters(function: Callable[..., Any]) -> set[str]:
+    """Names of the arguments that a function, or method of a class, takes by name."""
+    named = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    found = inspect.signature(function).parameters.values()
+    return {item.name for item in found if item.kind in named} - {"self"}

@@ -289,7 +289,7 @@ def _directory(local: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def _opened(place: str, reach: Mapping[str, Any]) -> Iterator[tuple[Store, str]]:
-    store, prefix = open_store(place, reach if _is_url(place) else None)
+    store, prefix = open_store(place, reach)
     try:
         yield store, prefix
     finally:

@@ -2,13 +2,17 @@ from pathlib import Path
 
 import pytest
 
+from streaming import MDSWriter, Stream
 from streaming.errors import ConfigError, MissingExtraError, UnknownNameError
 from streaming.storage import Store, open_store, stores
+from streaming.storage.clouds import DOWNLOADER_MAPPINGS, CloudDownloader
+from streaming.storage.options import SETTINGS
 from streaming.storage.store import join_key
 from streaming.storage.stores.filesystem import FsspecStore
 from streaming.storage.stores.local import LocalStore
 from streaming.storage.stores.memory import MemoryStore
-from streaming.storage.stores.object import ObjectStore
+from streaming.storage.stores.object import ObjectStore, _takes
+from streaming.util.merging import merge_index
 from tests.conftest import RunPython
 
 
@@ -166,3 +170,76 @@ except ImportError as error:
     output = run_python(script, tmp_path, missing, url).stdout
     assert output.startswith("b'here'\nMissingExtraError")
     assert extra in output
+
+
+class Mine(CloudDownloader):
+    @staticmethod
+    def _client_identifier() -> str:
+        return "mine"
+
+    def clean_up(self) -> None:
+        pass
+
+    def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("s3://b/x", "gs://b/x", "azure://c/x", "https://h/x", "ftp://h/x", "hf://datasets/a/b"),
+        *("sftp://h/x", "dbfs:/Volumes/a/b/c", "oci://b/x", "alipan:///x"),
+        *("/data", "file:///data", "memory://NAME/x", "mine://x"),
+    ],
+)
+def test_an_option_with_a_slip_is_told_with_the_names_that_are_known(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DOWNLOADER_MAPPINGS, "mine", Mine)
+    monkeypatch.setenv("ALIPAN_WEB_REFRESH_TOKEN", "t")
+    try:
+        open_store(url, {"timeout": 3})
+    except MissingExtraError as error:
+        pytest.skip(str(error))
+    message = r"'endpont'.*Did you mean 'endpoint'\? Known: .*timeout"
+    with pytest.raises(ConfigError, match=message) as caught:
+        open_store(url, {"endpont": "http://x"})
+    assert url.partition(":")[0] in str(caught.value)
+
+
+def test_what_is_like_no_option_is_told_by_a_file_system_that_hands_on_nothing() -> None:
+    for url in ("s3://b", "https://h", "/data"):
+        with pytest.raises(ConfigError, match="'nonsense', which means nothing there"):
+            open_store(url, {"nonsense": "x"})
+    open_store("ftp://host/x", {"nonsense": "x"})  # Who knows what it hands on.
+
+
+@pytest.mark.parametrize("service", ["s3", "gs", "az"])
+def test_what_is_said_to_be_known_is_known_to_the_client(service: str) -> None:
+    hmac = {"access_key_id", "secret_access_key"} if service == "gs" else set()
+    url = {"s3": "s3://b", "gs": "gs://b", "az": "azure://c"}[service]
+    known = dict.fromkeys(SETTINGS[service], "x")
+    open_store(url, known)
+    for name in SETTINGS[service] - hmac:
+        assert _takes(service, name), name
+
+
+def test_the_client_knows_longer_spellings_and_settings_of_its_own() -> None:
+    open_store("s3://b", {"AWS_ACCESS_KEY_ID": "x", "aws_default_region": "y", "proxy_url": "z"})
+    open_store("gs://b", {"google_service_account": "x"})
+    open_store("gs://b", {"access_key_id": "x", "secret_access_key": "y", "session_token": "z"})
+    open_store("/data", {"aws_region": "x", "secret_access_key": "y", "host": "z"})
+    with pytest.raises(ConfigError, match="aws_region"):
+        open_store("gs://b", {"aws_region": "x"})
+
+
+def test_streams_and_writers_tell_a_slip_when_they_are_made(tmp_path: Path) -> None:
+    here, slip = str(tmp_path), {"endpont": "x"}
+    for place in ({"remote": "s3://b/x"}, {"remote": here}, {"local": here}):
+        with pytest.raises(ConfigError, match="endpont"):
+            Stream(**place, storage_options=slip)  # type: ignore[arg-type]
+    for out in ("s3://b/x", str(tmp_path / "new")):
+        with pytest.raises(ConfigError, match="endpont"):
+            MDSWriter(out=out, columns={"x": "int"}, storage_options=slip)
+    with pytest.raises(ConfigError, match="endpont"):
+        merge_index(here, storage_options=slip)

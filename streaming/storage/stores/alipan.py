@@ -9,7 +9,7 @@ from typing import Any
 
 from streaming.errors import ConfigError, ObjectNotFoundError, StoreError
 from streaming.storage.guard import kept
-from streaming.storage.options import StoreOptions
+from streaming.storage.options import SETTINGS, StoreOptions
 from streaming.storage.store import ObjectInfo, check_key, check_prefix, join_key, translated
 from streaming.storage.stores.failures import from_any, from_status
 from streaming.util.importing import lazy
@@ -166,14 +166,15 @@ def open_alipan_url(
         changes: Options that take the place of those from the environment; see `StoreOptions`.
 
     Raises:
-        ConfigError: The URL has a host, there is no token, or the encryption is not known.
+        ConfigError: The URL has a host, there is no token, or a setting is not known.
         MissingExtraError: The package is not installed.
     """
     lazy("alipcs_py", "alipan")
     host, _, path = url.partition("://")[2].partition("/")
     if host:
         raise ConfigError(f"{url!r} names a host; write it as alipan:///PATH.")
-    settings = StoreOptions.from_env("alipan").updated(changes).setting
+    options = StoreOptions.from_env("alipan").updated(changes)
+    settings = options.checked("alipan://", SETTINGS["alipan"]).setting
     if "refresh_token" not in settings:
         raise ConfigError("alipan:// URLs need a token: set ALIPAN_WEB_REFRESH_TOKEN.")
     kind = settings.get("encrypt_type", "Simple")

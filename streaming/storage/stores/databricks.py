@@ -18,6 +18,7 @@ from streaming.storage.store import (
     write_pieces,
 )
 from streaming.storage.stores.failures import from_any
+from streaming.util.checking import parameters
 from streaming.util.importing import lazy
 
 __all__ = ["DatabricksStore", "open_databricks_url"]
@@ -184,14 +185,15 @@ def open_databricks_url(
             `settings` are arguments of the SDK's configuration, such as "host" and "token".
 
     Raises:
-        ConfigError: The URL is broken.
+        ConfigError: The URL is broken, or an option is not known.
         MissingExtraError: The SDK is not installed.
     """
-    lazy("databricks.sdk", "databricks")
+    config = lazy("databricks.sdk.core", "databricks").Config
     path = "/" + url.partition(":")[2].strip("/")
     if path.startswith("/Volumes") and path.count("/") < 4:
         raise ConfigError(
             f"{url!r} names no volume; write it as dbfs:/Volumes/CATALOG/SCHEMA/VOLUME/PATH."
         )
-    options = StoreOptions.from_env("dbfs").updated(changes)
+    known = {item.name for item in config.attributes()} | parameters(config.__init__)
+    options = StoreOptions.from_env("dbfs").updated(changes).checked(f"dbfs:{path}", known)
     return DatabricksStore(path, options.setting, options.timeout), ""

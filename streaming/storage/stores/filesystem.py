@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from streaming.errors import ConfigError, MissingExtraError, ObjectNotFoundError, StoreError
 from streaming.storage.guard import FetchHelper, kept
-from streaming.storage.options import StoreOptions
+from streaming.storage.options import OWN, SETTINGS, StoreOptions
 from streaming.storage.store import (
     Buffer,
     ObjectInfo,
@@ -23,6 +23,7 @@ from streaming.storage.store import (
     write_pieces,
 )
 from streaming.storage.stores.failures import from_any
+from streaming.util.checking import nearest, parameters
 from streaming.util.importing import lazy
 
 __all__ = ["FsspecStore", "knows_scheme", "open_filesystem_url"]
@@ -341,12 +342,13 @@ def open_filesystem_url(
             `settings` are arguments of the file system.
 
     Raises:
-        ConfigError: The URL or an option is broken.
+        ConfigError: The URL or an option is broken, or an option not known.
         MissingExtraError: The file system needs a package that is not installed.
     """
     scheme = url.partition(":")[0].lower()
     kind = _find_class(scheme)
     options = StoreOptions.from_env(scheme).updated(changes)
+    options.checked(f"{scheme}://", *_known_settings(scheme, kind))
     settings: dict[str, Any] = dict(options.settings)
     if options.endpoint:
         settings.setdefault("endpoint", options.endpoint)
@@ -358,6 +360,21 @@ def open_filesystem_url(
         settings.update(kind._get_kwargs_from_urls(url))
         place = f"{scheme}://{root.lstrip('/')}"
     return FsspecStore(scheme, settings, root, place, options.timeout), ""
+
+
+def _known_settings(scheme: str, kind: type) -> tuple[set[str], Callable[[str], bool]]:
+    """Names of settings that a file system has, and whether it may have another one.
+
+    Each takes any name. Those we know do nothing with it; others may hand it on to their client, so
+    that only what is nearly one of theirs is taken for a slip.
+    """
+    makers = [base.__init__ for base in (*kind.__mro__, _fsspec("fsspec.dircache").DirCache)]
+    known = set(SETTINGS.get(scheme, ()))
+    if scheme == "sftp":
+        makers.append(lazy("paramiko", "sftp").SSHClient.connect)
+        known |= {"temppath", "host_key_policy"}
+    known = known.union(*map(parameters, makers))
+    return known, lambda name: scheme not in _EXTRAS and not nearest(name, known | OWN)
 
 
 def _find_class(scheme: str) -> Any:

@@ -2,14 +2,16 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from errno import ELOOP, ENOENT
 from operator import itemgetter
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
+from typing import Any
 from urllib.parse import unquote
 
 from streaming.errors import ConfigError, ObjectNotFoundError
+from streaming.storage.options import StoreOptions, check_unused
 from streaming.storage.store import (
     ObjectInfo,
     check_key,
@@ -132,7 +134,9 @@ def _describe(key: str, about: os.stat_result) -> ObjectInfo:
     return ObjectInfo(key, about.st_size, etag)
 
 
-def open_file_url(url: str, options: object = None) -> tuple[LocalStore, str]:
+def open_file_url(
+    url: str, options: Mapping[str, Any] | StoreOptions | None = None
+) -> tuple[LocalStore, str]:
     """Open what a ``file://`` URL names. Blanks and other characters may be escaped or not.
 
     Args:
@@ -140,8 +144,9 @@ def open_file_url(url: str, options: object = None) -> tuple[LocalStore, str]:
         options: Without effect: there is nothing to set.
 
     Raises:
-        ConfigError: It names another host, or no absolute path.
+        ConfigError: It names another host, or no absolute path; or an option is none of any store.
     """
+    check_unused(url, options)
     rest = url.partition(":")[2]  # Not urlsplit: "?" and "#" are characters of a path as others.
     host, path = "", rest
     if rest.startswith("//"):

@@ -4,10 +4,12 @@ import threading
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import xxhash
 
 from streaming.errors import ObjectNotFoundError
+from streaming.storage.options import StoreOptions, check_unused
 from streaming.storage.store import ObjectInfo, check_key, check_prefix, translated
 
 __all__ = ["MemoryStore", "open_memory_url"]
@@ -69,13 +71,19 @@ class MemoryStore:
         """Let go of connections: there are none."""
 
 
-def open_memory_url(url: str, options: object = None) -> tuple[MemoryStore, str]:
+def open_memory_url(
+    url: str, options: Mapping[str, Any] | StoreOptions | None = None
+) -> tuple[MemoryStore, str]:
     """Open what a ``memory://NAME/PATH`` URL names: the store NAME of this process.
 
     Args:
         url: The URL.
         options: Without effect: there is nothing to set.
+
+    Raises:
+        ConfigError: An option is none of any store.
     """
+    check_unused(url, options)
     name, _, path = url.partition("://")[2].partition("/")
     path = path.strip("/")
     return _named(name), check_key(path) if path else ""

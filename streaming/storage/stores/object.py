@@ -28,7 +28,7 @@ from streaming.errors import (
     TransientStoreError,
 )
 from streaming.storage.guard import FetchHelper, drop_kept, helper, kept
-from streaming.storage.options import StoreOptions
+from streaming.storage.options import SETTINGS, StoreOptions
 from streaming.storage.store import (
     Buffer,
     ObjectInfo,
@@ -423,6 +423,7 @@ def _s3(place: Place, options: StoreOptions) -> tuple[str, dict[str, Any]]:
     return "S3Store", settings
 
 
+_CLIENTS = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
 _S3_KEYS = ("access_key_id", "secret_access_key", "session_token")
 
 
@@ -450,4 +451,21 @@ def open_object_url(
     """
     place, prefix = parse_object_url(url)
     options = StoreOptions.from_env(place.service).updated(changes)
+    hmac = place.service == "gs" and "access_key_id" in options.setting  # It speaks S3 then.
+    service = "s3" if hmac else place.service
+    options.checked(place.root, SETTINGS[place.service], functools.partial(_takes, service))
     return ObjectStore(place, options), prefix
+
+
+def _takes(service: str, name: str) -> bool:
+    """Whether the client of a service knows a setting, in any spelling. It begins no runtime."""
+    if service == "http":
+        return False
+    unknown = _obstore("obstore.exceptions").UnknownConfigurationKeyError
+    try:
+        getattr(_obstore("obstore.store"), _CLIENTS[service])("bucket", **{name: ""})
+    except unknown:
+        return False
+    except Exception as error:  # noqa: BLE001  # Of the value, or of what it needs beside.
+        logger.debug("%s is a setting of %s: %s", name, service, error)
+    return True
