@@ -13,7 +13,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streaming.errors import ConfigError, DataError, ObjectNotFoundError, StoreError
+from streaming.errors import (
+    ConfigError,
+    DataError,
+    StoreError,
+    StoreTimeoutError,
+    TransientStoreError,
+)
 from streaming.format.index import FileInfo, Index, ShardInfo, build_index
 from streaming.format.indexing import IndexRequest, in_threads
 from streaming.format.listing import DataFile
@@ -147,6 +153,7 @@ def find_footers(
         with_all: Also where the columns lie that nobody will fetch alone.
 
     Raises:
+        ConfigError: The index that the user names is not there.
         DataError: A file is no Parquet file, or a broken one.
         StoreError: A file can't be had.
     """
@@ -166,7 +173,8 @@ def find_footers(
         )
 
     known = kept = load_footers(path)
-    if not all(map(is_good, marks)):
+    # One that is named is looked for even if it is not needed: else a slip shows on the next node.
+    if request.options.get("index") is not None or not all(map(is_good, marks)):
         known = {**_published(store, prefix, request), **kept}
     new = [file for file, mark in zip(files, marks, strict=True) if not is_good(mark)]
     retry = Retry(max(request.retry, 1))
@@ -201,7 +209,11 @@ def _most(request: IndexRequest) -> int:
 
 
 def _published(store: Store, prefix: str, request: IndexRequest) -> dict[Mark, Footer]:
-    """The footers that lie beside the data, or where the user says; none if there are none."""
+    """The footers that lie beside the data, or where the user says; none if there are none.
+
+    Raises:
+        ConfigError: The user names a place where they are not.
+    """
     place = request.options.get("index")
     try:
         if place is None:
@@ -212,14 +224,14 @@ def _published(store: Store, prefix: str, request: IndexRequest) -> dict[Mark, F
             return load_footers(other.read(join_key(folder, name)))
         finally:
             other.close()
-    except ObjectNotFoundError:
-        if place is not None:
+    except StoreError as error:
+        if place is None:
+            return {}  # Also if it is forbidden to ask for what is not there.
+        if isinstance(error, TransientStoreError | StoreTimeoutError):
             raise
-        return {}
-    except StoreError:
-        if place is not None:
-            raise
-        return {}  # It may be forbidden to ask for what is not there.
+        raise ConfigError(
+            f"format_options name an index of {request.where} that can't be read: {error}"
+        ) from error
 
 
 def _keep(path: Path, footers: Mapping[Mark, Footer]) -> None:

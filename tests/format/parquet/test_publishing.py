@@ -7,8 +7,9 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="needs the extra `parquet`")
 import pyarrow.parquet as pq  # noqa: E402
 
+from streaming import Stream  # noqa: E402
 from streaming.cli import main  # noqa: E402
-from streaming.errors import ConfigError, ObjectNotFoundError, OutputExistsError  # noqa: E402
+from streaming.errors import ConfigError, OutputExistsError  # noqa: E402
 from streaming.format.publishing import Report, write_index  # noqa: E402
 from tests.common.parquet import number_table, obtain, read_files  # noqa: E402
 from tests.common.text import write as write_text  # noqa: E402
@@ -52,9 +53,24 @@ def test_an_index_may_be_elsewhere(folder: Path, parsed: list[str], tmp_path: Pa
     options = {"index": str(place)}
     assert obtain(folder, tmp_path / "cache", options=options).index.samples == 30
     assert parsed == []
-    with pytest.raises(ObjectNotFoundError, match="nowhere"):
-        options = {"index": str(tmp_path / "nowhere" / "x")}
-        obtain(folder, tmp_path / "fresh", options=options)
+
+
+@pytest.mark.parametrize("name", ["nowhere/index.arrow", "."])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_an_index_that_is_not_where_the_user_says_is_told(
+    name: str, is_known: bool, folder: Path, tmp_path: Path
+) -> None:
+    if is_known:  # All that an index says is in the cache.
+        obtain(folder, tmp_path / "cache")
+    stream = Stream(
+        remote=str(folder),
+        local=str(tmp_path / "cache"),
+        format_options={"index": str(tmp_path / name)},
+    )
+    stream.apply_default({})
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=f"an index of {folder} that can't be read.*{name}"):
+            stream.open()
 
 
 def test_an_index_is_replaced_only_if_asked(folder: Path) -> None:
