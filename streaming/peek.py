@@ -71,12 +71,14 @@ class Reading:
         version: Of a table, which version; None: the newest.
         columns: Names of the columns that are read, or names and encodings; None for all.
         options: More about data without an index.
+        cache: What the dataset is told, which says what a shard is of some data without an index.
     """
 
     format: str | None = None
     version: VersionLike | None = None
     columns: Sequence[str] | Mapping[str, str] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    cache: str = "shards"
 
     @property
     def is_of_table(self) -> bool:
@@ -139,7 +141,7 @@ class PlainPeek:
         with ExitStack() as stack:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="streaming-peek-"))
             stream = reading.stream(url, directory)
-            stream.apply_default({})
+            stream.apply_default({"cache": reading.cache})
             self.index, where = stream.obtain_index()
             names = None if reading.columns is None else tuple(reading.columns)
             for info in self.index.examples():

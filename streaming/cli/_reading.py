@@ -8,7 +8,7 @@ from streaming.errors import ConfigError
 from streaming.peek import Reading
 from streaming.util.pretty import unpack_str2str, unpack_strs
 
-__all__ = ["COLUMNS", "FORMAT", "OPTIONS", "VERSION", "reading_of", "readings_of"]
+__all__ = ["COLUMNS", "FORMAT", "OPTIONS", "VERSION", "options_of", "reading_of", "readings_of"]
 
 # What the options are for; `plan` takes each of them once, or once a stream.
 FORMAT: Final = "Format of data without an index; otherwise their endings or their log say it."
@@ -32,7 +32,7 @@ def reading_of(
         format=format or None,
         version=version or None,
         columns=_columns(columns) if columns else None,
-        options=_options(options) if options else {},
+        options=options_of(options) if options else {},
     )
 
 
@@ -69,7 +69,12 @@ def _columns(text: str) -> list[str] | dict[str, str]:
     return unpack_str2str(text) if "=" in text else unpack_strs(text)
 
 
-def _options(text: str) -> dict[str, Any]:
+def options_of(text: str) -> dict[str, Any]:
+    """What `--format-options` says.
+
+    Raises:
+        ConfigError: It is no JSON object.
+    """
     try:
         found = json.loads(text)
     except ValueError as error:

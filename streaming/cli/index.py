@@ -6,6 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from streaming.cli._console import say, size_text
+from streaming.cli._reading import OPTIONS, options_of
+from streaming.errors import ConfigError
 from streaming.format.publishing import write_index
 from streaming.util.pretty import unpack_str2str, unpack_strs
 
@@ -25,6 +27,7 @@ def index(
     columns: Annotated[
         str | None, typer.Option(help="NAME=ENCODING,...; otherwise they are inferred.")
     ] = None,
+    format_options: Annotated[str | None, typer.Option(help=OPTIONS)] = None,
     separator: Annotated[
         str | None, typer.Option(help="What stands between fields of separated text.")
     ] = None,
@@ -55,7 +58,8 @@ def index(
     Of .parquet files all footers go into one file, _streaming.arrow, or where --out says; readers
     then look at none but those that are new or changed.
 
-    --separator takes \t for a tab.
+    --separator takes \t for a tab. It, --names, --no-header, --no-quoting and
+    --allow-schema-mismatch are short for what --format-options says as JSON.
     """
     options: dict[str, Any] = {}
     if separator is not None:
@@ -68,12 +72,15 @@ def index(
         options["quoting"] = False
     if allow_schema_mismatch:
         options["allow_schema_mismatch"] = True
+    said = options_of(format_options) if format_options else {}
+    if twice := ", ".join(said.keys() & options.keys()):
+        raise ConfigError(f"--format-options says {twice}, and another option does, too.")
     started = time.perf_counter()
     report = write_index(
         source[0] if len(source) == 1 else source,
         format=format,
         columns=None if columns is None else unpack_str2str(columns),
-        options=options,
+        options={**said, **options},
         overwrite=overwrite,
         out=out,
     )

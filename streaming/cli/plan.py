@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -30,6 +31,7 @@ __all__ = ["plan"]
 
 T = TypeVar("T")
 _LISTED = 64  # samples of a batch, or places of a sample, that are shown
+_CACHES = ("shards", "file", "row_group")  # With "none" there are no downloads of shards.
 _EACH = "Once for all, or once a stream."
 
 
@@ -41,6 +43,9 @@ def plan(
     version: Annotated[list[str] | None, typer.Option(help=f"{VERSION} {_EACH}")] = None,
     columns: Annotated[list[str] | None, typer.Option(help=f"{COLUMNS} {_EACH}")] = None,
     format_options: Annotated[list[str] | None, typer.Option(help=f"{OPTIONS} {_EACH}")] = None,
+    cache: Annotated[
+        str, typer.Option(help="`cache` of the dataset: shards, file or row_group.")
+    ] = "shards",
     nodes: Annotated[int, typer.Option(min=1, help="Nodes.")] = 1,
     ranks: Annotated[int, typer.Option(min=1, help="Ranks of each node.")] = 1,
     workers: Annotated[int, typer.Option(min=1, help="DataLoader workers of each rank.")] = 1,
@@ -102,7 +107,10 @@ def plan(
     Only indexes are read; for data that came without one, it is made first, and not kept. Ranks
     that see the same samples count as one.
     """
-    table = _read(datasets, readings_of(len(datasets), format, version, columns, format_options))
+    if cache not in _CACHES:
+        raise ConfigError(f"--cache must be one of {', '.join(_CACHES)}, but is {cache!r}.")
+    readings = readings_of(len(datasets), format, version, columns, format_options)
+    table = _read(datasets, [replace(reading, cache=cache) for reading in readings])
     weights = _weights(
         len(datasets),
         {"proportion": proportion, "repeat": repeat, "choose": choose},

@@ -28,6 +28,18 @@ def test_options_say_how_separated_text_is_read(tmp_path: Path) -> None:
     assert LocalDataset(tmp_path)[:] == [{"q": '"', "n": 1.0}]
 
 
+def test_options_may_come_as_json_as_everywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "a.txt", "1|x\n")
+    told = '{"separator": "|", "header": false}'
+    words = ["--format", "xsv", "--format-options", told]
+    assert run("index", path, *words, "--separator", "|") == 1
+    assert "--format-options says separator, and another option" in capsys.readouterr().err
+    assert run("index", path, *words, "--names", "n,t") == 0
+    assert LocalDataset(tmp_path)[:] == [{"n": 1, "t": "x"}]
+
+
 def test_several_places_are_one_dataset(tmp_path: Path) -> None:
     write(tmp_path / "b.csv", "a\n1\n")
     write(tmp_path / "a.csv", "a\n2\n")

@@ -1,6 +1,7 @@
 """`streaming plan` on real indexes, as text and as JSON."""
 
 import json
+import secrets
 import time
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,24 @@ def test_streams_are_read_as_each_is_said_to_be(
     assert [stream["samples"] for stream in found["epoch"]["streams"]] == [600, 2]
     found = answer(capsys, bars, bars, "--format", "xsv", "--format-options", told)
     assert [stream["samples"] for stream in found["epoch"]["streams"]] == [2, 2]
+
+
+def test_what_a_shard_of_parquet_is_is_told_by_the_cache(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="needs pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    table = arrow.table({"text": [secrets.token_hex(512 << 10) for _ in range(6)]})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=2, use_dictionary=False)
+    shards = {}
+    for cache in ("shards", "file", "row_group"):
+        dataset = StreamingDataset(local=str(tmp_path), cache=cache, batch_size=1)
+        (stream,) = answer(capsys, tmp_path, "--cache", cache)["epoch"]["streams"]
+        shards[cache] = stream["shards"]
+        assert stream["shards"] == dataset.num_shards
+    assert shards == {"shards": 1, "file": 1, "row_group": 3}
+    assert run(tmp_path, "--cache", "none") == 1
+    assert "--cache must be one of shards, file, row_group" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
