@@ -63,6 +63,7 @@ class StreamingDataLoader(DataLoader[Any]):
         self._num_batches_yielded = 0
         self._start: Start | None = None
         self._key = uuid.uuid4().hex
+        self._warn_of_batch_size()
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # torch names its own class.
         """Begin the next epoch, or go on where a loaded state says."""
@@ -103,6 +104,21 @@ class StreamingDataLoader(DataLoader[Any]):
             dataset.load_state_dict(obj)
             self._start = None
             self.num_samples_yielded = self._num_batches_yielded = 0
+
+    def _warn_of_batch_size(self) -> None:
+        """Say so if batches are cut from what a dataset has planned with others."""
+        dataset, size = self.dataset, self.batch_size
+        if not isinstance(dataset, StreamingDataset) or dataset.batch_size in (None, size):
+            return
+        if size is None or (self.num_workers < 2 and dataset.batching_method == "random"):
+            return  # Samples come in the planned order, however many at a time.
+        logger.warning(
+            "The loader's batch_size is %d, but the dataset's %d, by which samples are dealt out "
+            "to workers and to batches: they come in another order than planned, and a state that "
+            "is saved within an epoch loses some of them and repeats others. Give both the same.",
+            size,
+            dataset.batch_size,
+        )
 
     def _is_over(self, start: Start) -> bool:
         """Whether no batch is left. A last short one does not count where it is dropped."""

@@ -508,3 +508,44 @@ def test_another_error_of_a_collate_fn_comes_as_it_is(root: Path) -> None:
     with pytest.raises(ValueError, match="^not these$") as caught:
         next(iter(load(make(root), collate_fn=collate_by_hand)))
     assert not hasattr(caught.value, "__notes__")
+
+
+@pytest.mark.parametrize(
+    ("workers", "size", "more", "is_told"),
+    [
+        (2, 4, {}, False),
+        (2, None, {}, False),
+        (1, 6, {}, False),
+        (0, 6, {}, False),
+        (2, 8, {}, True),
+        (0, 6, {"batching_method": "per_stream"}, True),
+        (0, 4, {"batching_method": "per_stream"}, False),
+    ],
+)
+def test_a_batch_size_that_is_not_the_datasets_is_told_where_it_matters(
+    root: Path,
+    workers: int,
+    size: int | None,
+    more: dict[str, Any],
+    is_told: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    StreamingDataLoader(make(root, **more), batch_size=size, num_workers=workers)
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == is_told
+    assert all(f"batch_size is {size}, but the dataset's {BATCH}" in text for text in messages)
+
+
+@pytest.mark.parametrize(("workers", "size"), [(0, 6), (1, 6), (1, 3)])
+def test_with_one_worker_a_state_of_batches_of_another_size_is_exact(
+    root: Path, workers: int, size: int
+) -> None:
+    def load() -> StreamingDataLoader:
+        return StreamingDataLoader(make(root), batch_size=size, num_workers=workers)
+
+    whole = batches(load())
+    first = load()
+    seen = batches(first, 3)
+    second = load()
+    second.load_state_dict(first.state_dict() or {})
+    assert seen + batches(second) == whole
