@@ -112,7 +112,8 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         download_timeout: Seconds after which a download that gives no bytes counts as failed.
         validate_hash: Name of a hash in the index that downloads are checked against.
         keep_zip: Keep compressed files after they are decompressed.
-        epoch_size: Samples of an epoch over all ranks, as a number or a text such as "100k".
+        epoch_size: Samples of an epoch over all ranks, as a number or a text such as "100k". None
+            or 0: as many as the streams' weights make.
         predownload: Samples a worker looks ahead for shards. None: 8 batches, and at least 64 MiB
             if shards come from a remote and may all stay. Of Parquet at least 8,192 samples, and
             64 MiB without `cache_limit`.
@@ -268,6 +269,11 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
             self._run.close()  # An error may be kept, and this object with it.
             raise
         self._warn_of_newest()
+        if self.num_samples and not self.epoch_size:
+            logger.warning(
+                "No stream gives a sample: their `choose`, or `repeat` times their size, comes to "
+                "0, so that epochs are empty. Raise one of them to 1 sample or more."
+            )
         self._orders = PerProcess(partial(_make_orders, self._parts[0].directory.path))
         self._iterations = PerProcess(itertools.count)
         self._handoff: Handoff | None = None

@@ -518,3 +518,23 @@ def test_only_a_table_can_be_followed(root: Path) -> None:
 def test_a_cache_where_no_directory_can_be_made_is_refused(root: Path) -> None:
     with pytest.raises(CacheError, match="/proc/nothing"):
         StreamingDataset(remote=str(root), local="/proc/nothing")
+
+
+@pytest.mark.parametrize("weight", [{"choose": 0}, {"repeat": 0}, {"repeat": 0.01}])
+def test_an_epoch_of_nothing_is_told(
+    weight: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = str(write_dataset(tmp_path / "data"))
+    dataset = StreamingDataset(streams=[Stream(local=root, **weight)], batch_size=2)
+    assert list(dataset) == []
+    (record,) = caplog.records
+    assert "No stream gives a sample" in record.getMessage()
+
+
+def test_an_epoch_size_of_0_is_none_as_with_the_predecessor(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = str(write_dataset(tmp_path / "data"))
+    for size in (0, "0"):
+        assert StreamingDataset(local=root, epoch_size=size, batch_size=2).epoch_size == 20
+    assert not caplog.records
