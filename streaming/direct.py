@@ -218,8 +218,7 @@ class DirectDataset(Array):
         name = get_index_basename()
         data = source.read(name)
         index = parse_index(data, source.url(name))
-        for info in index.examples():
-            check_types(info, allow_unsafe_types)
+        index.check(lambda info: check_types(info, allow_unsafe_types))
         nowhere = CacheDirectory(Path(root), get_hash("xxh3_128", data))
         self.index = index
         self.num_samples = index.samples

@@ -155,8 +155,7 @@ class StreamSteps:
         dirname, split = self.local, self.split
         if directory.path != Path(os.path.abspath(self.directory)):
             dirname, split = str(directory.path), ""
-        for info in index.examples():
-            check_types(info, allow_unsafe_types)
+        index.check(lambda info: check_types(info, allow_unsafe_types))
         return [
             Reader(info, dirname, split, allow_unsafe_types=allow_unsafe_types) for info in index
         ]

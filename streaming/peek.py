@@ -144,8 +144,7 @@ class PlainPeek:
             stream.apply_default({"cache": reading.cache})
             self.index, where = stream.obtain_index()
             names = None if reading.columns is None else tuple(reading.columns)
-            for info in self.index.examples():
-                check_types(info, False, names)
+            self.index.check(lambda info: check_types(info, False, names))
             self.version = stream.opened_version
             self._part = CachePart(
                 where, self.index, stream.source(), columns=names, version=self.version
@@ -266,13 +265,16 @@ class Peek:
         Raises:
             DataError: A shard is broken.
         """
-        for info in self.index:
+        for shard, info in enumerate(self.index):
             if num_samples <= 0:
                 return
             if info.samples and state_of(info, present):
                 count = min(num_samples, info.samples)
                 num_samples -= count
-                with tempfile.TemporaryDirectory(prefix="streaming-peek-") as directory:
+                with (
+                    tempfile.TemporaryDirectory(prefix="streaming-peek-") as directory,
+                    self.index.blamed(shard),
+                ):
                     paths = self._bring(info, present, Path(directory))
                     yield from _read(info, paths, count, self._names)
 

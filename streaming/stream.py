@@ -421,7 +421,7 @@ class Stream(StreamSteps):
         columns = None if self.columns is None else tuple(self.columns)
         for info in index.examples():
             self.check_format(info)
-            check_types(info, allow_unsafe_types, columns)
+        index.check(lambda info: check_types(info, allow_unsafe_types, columns))
         limit = self._decoded_limit(index, directory)
         # What was decoded is much larger than what it was made from, and goes first.
         keep_zip, steps = self.safe_keep_zip or limit is not None, Overrides.of(self)

@@ -1,15 +1,18 @@
 """The dataset object: its arguments, what it tells of itself, and how it is read."""
 
 import copy
+import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from streaming import LocalDataset, MDSWriter
+from streaming import CSVWriter, JSONWriter, LocalDataset, MDSWriter
 from streaming.dataset import StreamingDataset
+from streaming.direct import DirectDataset
 from streaming.errors import (
     CacheError,
     ConfigError,
@@ -20,6 +23,7 @@ from streaming.errors import (
     UnknownNameError,
     UnsafeTypeError,
 )
+from streaming.peek import Peek, columns_of
 from streaming.stream import Stream
 from streaming.world import World
 from tests.common.shards import sample, write_dataset
@@ -111,6 +115,45 @@ def test_case_F4_an_empty_or_half_written_index_is_one_clear_error(tmp_path: Pat
         (tmp_path / "index.json").write_text(text)
         with pytest.raises(error, match=str(tmp_path)):
             StreamingDataset(local=str(tmp_path), batch_size=1)
+
+
+@pytest.mark.parametrize(
+    ("writer", "changes", "message"),
+    [
+        (MDSWriter, {"column_sizes": [None, None]}, "'n' has size None in the index, but int has"),
+        (MDSWriter, {"column_encodings": ["int", "nope"]}, "'nope'"),
+        (MDSWriter, {"column_names": ["n", "n"]}, "one comes twice"),
+        (MDSWriter, {"format": "nope"}, "no shard format 'nope'"),
+        (MDSWriter, {"compression": "nope"}, "no compression 'nope'"),
+        (MDSWriter, {"version": 1}, "has version 1"),
+        (JSONWriter, {"columns": 3}, "columns.* of shard.00001.json"),
+        (JSONWriter, {"offset_bytes": 3}, "`offset_bytes` of shard.00001.json"),
+        (CSVWriter, {"column_encodings": ["int", "nope"]}, "no encoding 'nope'"),
+        (CSVWriter, {"column_names": "ab"}, "should be lists"),
+    ],
+)
+def test_what_is_wrong_with_an_index_is_told_with_its_place_and_the_shard(
+    writer: type[Any], changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    place = str(tmp_path / "data")
+    with writer(out=place, columns={"n": "int", "text": "str"}, size_limit=256) as out:
+        for number in range(50):
+            out.write({"n": number, "text": f"text {number}"})
+    path = tmp_path / "data" / "index.json"
+    index = json.loads(path.read_text())
+    index["shards"][1] |= changes
+    path.write_text(json.dumps(index))
+
+    def show(place: str) -> None:
+        with Peek(place) as peek:
+            peek.index.check(columns_of)
+            list(peek.samples(50, peek.present()))
+
+    readers = (lambda place: StreamingDataset(local=place), LocalDataset, DirectDataset, show)
+    for read in readers:
+        with pytest.raises((IndexFormatError, UnknownNameError), match=message) as caught:
+            read(place)
+        assert re.search(rf"shard 1 in {path}", str(caught.value), re.IGNORECASE)
 
 
 def test_case_F4_a_shard_of_no_bytes_is_one_clear_error(root: Path) -> None:

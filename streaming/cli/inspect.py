@@ -44,8 +44,7 @@ def inspect(
             return
         present = peek.present()
         _show_summary(path, peek.index, present)
-        for info in peek.index.examples():
-            _show_columns(info)
+        peek.index.check(_show_columns)
         if shards:
             _show_shards(peek.index, present, shards)
         found = 0

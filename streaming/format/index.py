@@ -3,7 +3,8 @@
 import json
 import re
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streaming.compression import get_compression_extension
-from streaming.errors import IndexFormatError
+from streaming.errors import EncodingNameError, IndexFormatError, UnknownNameError
 from streaming.format.column import BytesColumn
 from streaming.format.registry import formats
 from streaming.table import ShardTable
@@ -242,8 +243,28 @@ class Index:
 
     def examples(self) -> list[ShardInfo]:
         """One shard of every kind (format, compression, columns): all there is to check once."""
-        _, first = np.unique(self._kind, return_index=True)
-        return [self.shard(int(shard)) for shard in first]
+        return [self.shard(shard) for shard in _find_first(self._kind)]
+
+    def check(self, check: Callable[[ShardInfo], object]) -> None:
+        """Check one shard of every kind.
+
+        Args:
+            check: Raises if something is wrong.
+
+        Raises:
+            IndexFormatError, EncodingNameError: `check` found such; here with index and shard.
+        """
+        for shard in _find_first(self._kind):
+            with self.blamed(shard):
+                check(self.shard(shard))
+
+    @contextmanager
+    def blamed(self, shard: int) -> Iterator[None]:
+        """Name the index, and a shard in it, in an error about what it says."""
+        try:
+            yield
+        except (IndexFormatError, EncodingNameError) as error:
+            raise type(error)(f"Shard {shard} in {self.where}: {error}") from error
 
     def basenames(self, form: Literal["raw", "zip"]) -> list[list[str]]:
         """The names of all raw or all compressed files, a list of one a shard for each part.
@@ -414,7 +435,9 @@ def _column_of_files(shards: Sequence[_Shard], key: str, where: str) -> _Files |
     try:
         names = [file.basename.encode() for file in some]
     except UnicodeEncodeError as error:
-        raise IndexFormatError(f"A file name in {where} is not Unicode text: {error}") from error
+        raise IndexFormatError(
+            f"The name of a file (`{key}`) in {where} is not Unicode text: {error}"
+        ) from error
     return _Files(
         BytesColumn.join(names, is_text=True),
         np.array([file.bytes for file in some], np.int64),
@@ -484,18 +507,25 @@ def _sort_kinds(shards: Sequence[_Shard], where: str) -> tuple[list[_Kind], NDAr
             bytes(shard.separator),
         )
         kind[i] = numbers.setdefault(key, len(numbers))
-    return [_make_kind(key, where) for key in numbers], kind
+    firsts = _find_first(kind)
+    made = [_make_kind(key, i, where) for key, i in zip(numbers, firsts, strict=True)]
+    return made, kind
 
 
-def _make_kind(key: tuple[Any, ...], where: str) -> _Kind:
+def _find_first(kind: NDArray[np.int32]) -> list[int]:
+    """The first shard of each kind."""
+    firsts: list[int] = np.unique(kind, return_index=True)[1].tolist()
+    return firsts
+
+
+def _make_kind(key: tuple[Any, ...], shard: int, where: str) -> _Kind:
+    """What like shards share, of which one is named in messages."""
     format, compression, version, *extra = key
     if version != VERSION:
         raise IndexFormatError(
-            f"A shard in {where} has version {version}, but this library reads {VERSION}."
+            f"Shard {shard} in {where} has version {version}, but this library reads {VERSION}."
         )
-    if compression:
-        get_compression_extension(compression)
-    formats.get(format)
+    _check_names(format, compression, shard, where)
     try:
         values = {
             name: msgspec.json.decode(text)
@@ -503,8 +533,20 @@ def _make_kind(key: tuple[Any, ...], where: str) -> _Kind:
             if text
         }
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise IndexFormatError(f"The columns of a shard in {where} are broken: {error}") from error
+        raise IndexFormatError(
+            f"The columns of shard {shard} in {where} are broken: {error}"
+        ) from error
     return _Kind(format, compression or None, values)
+
+
+def _check_names(format: str, compression: str | None, shard: int, where: str) -> None:
+    """See that format and compression of a shard are known."""
+    try:
+        formats.get(format)
+        if compression:
+            get_compression_extension(compression)
+    except UnknownNameError as error:
+        raise UnknownNameError(f"Shard {shard} in {where}: {error}") from error
 
 
 def _unpack_text(columns: Columns, name: str) -> Any:
@@ -545,10 +587,8 @@ def _check_columns(
         and np.array_equal(expected.zip_bytes, table.zip_bytes)
     ):
         raise IndexFormatError(f"The binary copy of the index {where} has other sums of bytes.")
-    for shared in kinds:
-        formats.get(shared.format)
-        if shared.compression:
-            get_compression_extension(shared.compression)
+    for number, shared in enumerate(kinds):
+        _check_names(shared.format, shared.compression, int((kind == number).argmax()), where)
     _check_files(table, kinds, kind, files, where)
 
 

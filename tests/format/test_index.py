@@ -182,8 +182,8 @@ def test_the_message_names_the_shard() -> None:
 
 @pytest.mark.parametrize("changes", [{"format": "nope"}, {"compression": "nope:3"}])
 def test_an_unknown_name_lists_those_there_are(changes: dict[str, Any]) -> None:
-    with pytest.raises(UnknownNameError, match=r"nope.*(mds|zstd)") as caught:
-        parse(entry(0, **changes))
+    with pytest.raises(UnknownNameError, match=r"Shard 1 in here.*nope.*(mds|zstd)") as caught:
+        parse(entry(0), entry(1, **changes))
     assert isinstance(caught.value, KeyError)
 
 
