@@ -341,6 +341,12 @@ class Runtime:
                 if is_last:
                     raise
                 self._bring_back(shards)
+            except ShardCorruptError:  # Of one of them, which only reading each by itself tells.
+                if is_last:
+                    raise
+                for shard, offsets in pieces:
+                    self.reader(shard).reopen()  # What was read before may hide what is damaged.
+                    self._take(shard, offsets, method)
         raise AssertionError("It returns or raises.")
 
     def _bring_back(self, shards: Sequence[int]) -> None:
@@ -370,7 +376,9 @@ class Runtime:
         self.forget(shard)
         if not self.cache.refresh(shard):
             raise error
-        return self.reader(shard)
+        reader = self.reader(shard)
+        reader.reopen()
+        return reader
 
 
 def _ascending(ids: NDArray[np.int64], size: int) -> NDArray[np.int64]:

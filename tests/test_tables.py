@@ -16,7 +16,13 @@ import pytest
 from torch.utils.data import DataLoader
 
 from streaming import LocalDataset, MDSWriter, Stream, StreamingDataLoader, StreamingDataset
-from streaming.errors import CacheError, ConfigError, EmptyDatasetError, StateError
+from streaming.errors import (
+    CacheError,
+    ConfigError,
+    EmptyDatasetError,
+    ShardCorruptError,
+    StateError,
+)
 from streaming.world import World
 from tests.common.tables import (
     lance,
@@ -471,6 +477,48 @@ def test_a_filter_that_nothing_passes_is_named_with_the_place(
     ) as caught:
         StreamingDataset(remote=str(path), format_options={"filter": "id < -1"})
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("is_running", [False, True])
+@pytest.mark.parametrize("how", ["empty", "cut", "flip the end"])
+def test_damaged_fragments_in_the_cache_are_fetched_again(
+    how: str, is_running: bool, shuffle: bool, tables: Callable[[str], Path], tmp_path: Path
+) -> None:
+    table, local = tables("lance"), tmp_path / "cache"
+    dataset = open_table(table, remote=str(table), local=str(local), shuffle=shuffle)
+    shutil.copytree(table / "data", local / "data", dirs_exist_ok=True)
+    iterator = iter(dataset)
+    found = [next(iterator)["id"]] if is_running else []
+    for path in (local / "data").iterdir():
+        damage(path, how)
+    found += [sample["id"] for sample in iterator]
+    assert sorted(set(found)) == expected_ids("lance", table)
+
+
+def damage(path: Path, how: str) -> None:
+    """Change the bytes of a file and, as a disk that forgets, nothing of what is known of it."""
+    before, data = path.stat(), path.read_bytes()
+    size = {"empty": 0, "cut": len(data) // 2}.get(how, len(data))
+    first = {"flip": 0, "flip the end": len(data) - 200}.get(how, size)
+    with path.open("r+b") as file:
+        file.write(data[:first] + bytes(byte ^ 0x5A for byte in data[first:]))
+    os.truncate(path, size)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_a_damaged_fragment_is_told_with_its_file(
+    tables: Callable[[str], Path], tmp_path: Path
+) -> None:
+    table = tmp_path / "table"
+    shutil.copytree(tables("lance"), table)
+    for path in (table / "data").iterdir():
+        damage(path, "flip the end")
+    more: list[dict[str, Any]] = [{"remote": str(table), "local": str(tmp_path / "cache")}]
+    for places in (*more, {"local": str(table)}):
+        dataset = StreamingDataset(**places, batch_size=BATCH)
+        with pytest.raises(ShardCorruptError, match=r"What was read is in .*/data/\w+\.lance"):
+            list(dataset)
 
 
 @pytest.mark.parametrize("is_swept", [False, True], ids=["whole", "files only"])

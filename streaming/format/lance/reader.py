@@ -1,7 +1,8 @@
 """Reading fragments of Lance datasets."""
 
 import operator
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -9,7 +10,13 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from streaming.errors import ConfigError, IndexFormatError, StreamingError, UnknownNameError
+from streaming.errors import (
+    ConfigError,
+    IndexFormatError,
+    ShardCorruptError,
+    StreamingError,
+    UnknownNameError,
+)
 from streaming.format.column import Column
 from streaming.format.index import ShardInfo
 from streaming.format.lance.blobs import LanceBlob
@@ -19,6 +26,8 @@ from streaming.format.reader import Remote, Sample, ShardReader, lost_index
 from streaming.format.tables import TablePlace
 
 __all__ = ["LanceReader"]
+
+_MAX_NAMES = 4  # of files, that an error has
 
 
 class LanceReader(ShardReader):
@@ -89,7 +98,7 @@ class LanceReader(ShardReader):
         readers = cast("Sequence[tuple[LanceReader, NDArray[np.int64]]]", parts)
         first = readers[0][0]
         placed = [(reader._span, reader._place_rows(offsets)) for reader, offsets in readers]
-        with first._told_if_lost():
+        with first._told_of(reader.info for reader, _ in readers):
             batches = first._rows().read(placed, places)
         blobs = _Blobs(first._table, first._version, placed, places)
         values = first._values
@@ -123,21 +132,25 @@ class LanceReader(ShardReader):
 
     def reopen(self) -> None:
         """Look at the files anew."""
-        with self._told_if_lost():
+        with self._told_of([self.info]):
             self._rows().forget()
 
     @contextmanager
-    def _told_if_lost(self) -> Iterator[None]:
-        """See whether the manifest is gone from the cache, if anything fails.
+    def _told_of(self, infos: Iterable[ShardInfo]) -> Iterator[None]:
+        """Name the file of a fragment that is damaged, and see if the manifest is gone.
 
         What cleans a directory of old files often leaves the folders.
         """
         try:
             yield
         except StreamingError as error:
-            if self._manifests is None or any(self._manifests.glob("*.manifest")):
+            if self._manifests is not None and not any(self._manifests.glob("*.manifest")):
+                raise lost_index(self._manifests) from error
+            names = [file.basename for info in infos for file, _ in info.files]
+            if not isinstance(error, ShardCorruptError) or len(names) > _MAX_NAMES:
                 raise
-            raise lost_index(self._manifests) from error
+            where = ", ".join(os.path.join(self._table.where, name) for name in names)
+            raise ShardCorruptError(f"{error} What was read is in {where}.") from error
 
     def _rows(self) -> Rows:
         return open_rows(self._table, self._version, self._columns)
