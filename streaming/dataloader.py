@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, from_numpy
@@ -78,10 +79,27 @@ class StreamingDataLoader(DataLoader[Any]):
                 "fewer workers or ranks, smaller batches, or keep the last batch.",
                 self.batch_size,
             )
-        stacks = Stacks(self.batch_size or 1, self.drop_last) if self._can_stack(dataset) else None
+        stacks = self._stacks(dataset)
         with dataset.handing_over(Handoff(self._start, self._key, self.persistent_workers, stacks)):
-            batches = self._make_iterator(stacks is not None)
+            batches = self._make_iterator(stacks)
         return self._count(batches)
+
+    def __len__(self) -> int:
+        """Batches of this rank in a whole epoch, also where it goes on within one.
+
+        All ranks have equally many. The epoch is the one that was begun last, or the next.
+        """
+        dataset = self.dataset
+        if not (
+            isinstance(dataset, StreamingDataset)
+            and dataset.batch_size is not None
+            and dataset.has_own_iteration
+            and type(dataset).__len__ is StreamingDataset.__len__
+        ):
+            return super().__len__()
+        start = msgspec.structs.replace(self._start or dataset.next_start, seen=0)
+        size = self.batch_size or (dataset.batch_size if self._is_given_batches else 1)
+        return dataset.num_batches(start, self.num_workers, size, drop_last=self.drop_last)
 
     def state_dict(self) -> dict[str, Any] | None:
         """The place in the run after the last batch that was given out; None if it has none.
@@ -91,11 +109,15 @@ class StreamingDataLoader(DataLoader[Any]):
         dataset = self.dataset
         if not isinstance(dataset, StreamingDataset):
             return None
-        seen = dataset.to_global(self._num_seen())
+        start = self._start
+        if start is not None and self._has_rows:
+            seen = dataset.seen_after(start, self._num_batches_yielded) - start.seen
+        else:
+            seen = dataset.to_global(self.num_samples_yielded)
         is_overridden = type(dataset).state_dict is not StreamingDataset.state_dict
-        if self._start is None or is_overridden:
+        if start is None or is_overridden:
             return dataset.state_dict(seen, from_beginning=False)
-        return dataset.state_at(self._start, self._start.seen + seen)
+        return dataset.state_at(start, start.seen + seen)
 
     def load_state_dict(self, obj: Mapping[str, Any]) -> None:
         """Go on from a state at the next iteration; see `StreamingDataset.load_state_dict`."""
@@ -122,9 +144,36 @@ class StreamingDataLoader(DataLoader[Any]):
 
     def _is_over(self, start: Start) -> bool:
         """Whether no batch is left. A last short one does not count where it is dropped."""
-        assert isinstance(self.dataset, StreamingDataset)
-        least = (self.batch_size or 1) if self.drop_last else 1
-        return self.dataset.is_over(start, self.num_workers, least)
+        dataset = self.dataset
+        assert isinstance(dataset, StreamingDataset)
+        size = self.batch_size or 1
+        if self._has_rows:
+            size = self.batch_size or dataset.batch_size or 1
+            left = dataset.num_batches(start, self.num_workers, size, drop_last=self.drop_last)
+            return left == 0
+        return dataset.is_over(start, self.num_workers, size if self.drop_last else 1)
+
+    @property
+    def _is_given_batches(self) -> bool:
+        """Whether the dataset makes the batches, whoever reads it."""
+        dataset = self.dataset
+        return isinstance(dataset, StreamingDataset) and (dataset.batched or dataset.gives_lists)
+
+    @property
+    def _has_rows(self) -> bool:
+        """Whether each batch is one of the dataset's plan."""
+        dataset = self.dataset
+        if not isinstance(dataset, StreamingDataset):
+            return False
+        is_whole = self._is_given_batches or self.batch_size == dataset.batch_size
+        return dataset.gives_lists or (dataset.gives_rows and is_whole)
+
+    def _stacks(self, dataset: StreamingDataset) -> Stacks | None:
+        """In what form the dataset is to give batches; None: samples, or what it gives anyway."""
+        can_stack, has_rows = self._can_stack(dataset), self._has_rows
+        if not can_stack and (not has_rows or self._is_given_batches):
+            return None
+        return Stacks(self.batch_size or 1, self.drop_last, has_rows, not can_stack)
 
     def _can_stack(self, dataset: StreamingDataset) -> bool:
         """Whether all that is to be done with samples is what torch does by itself."""
@@ -139,9 +188,10 @@ class StreamingDataLoader(DataLoader[Any]):
         # What torch asks to know whether its iterators are to gather samples for a batch.
         return super()._auto_collation and not self._is_stacking
 
-    def _make_iterator(self, is_stacking: bool = False) -> Iterator[Any]:
+    def _make_iterator(self, stacks: Stacks | None = None) -> Iterator[Any]:
         """Torch's iterator, whose workers say of how many samples each batch is."""
         gives_lists = getattr(self.dataset, "gives_lists", False)
+        is_stacking = stacks is not None and not stacks.is_listed
         is_columns = getattr(self.dataset, "batched", False)
         own = self.collate_fn
         collate = _collate if own is default_collate else own
@@ -149,7 +199,7 @@ class StreamingDataLoader(DataLoader[Any]):
         self.collate_fn = (
             _collate_stacks if is_stacking else _Counting(collate, is_batch, is_columns)
         )
-        self._is_stacking = is_stacking
+        self._is_stacking = stacks is not None
         try:
             return super().__iter__()
         finally:
@@ -161,14 +211,6 @@ class StreamingDataLoader(DataLoader[Any]):
             self.num_samples_yielded += self._get_batch_size(batch) if asks else num_samples
             self._num_batches_yielded += 1
             yield batch
-
-    def _num_seen(self) -> int:
-        """Samples by which this rank has come on, as the dataset counts places."""
-        dataset = self.dataset
-        if getattr(dataset, "gives_lists", False):
-            assert isinstance(dataset, StreamingDataset)
-            return self._num_batches_yielded * (dataset.batch_size or 1)
-        return self.num_samples_yielded
 
     def _get_batch_size(self, batch: Any) -> int:
         """Samples in a collated batch, by its form. For subclasses that know better to override.
@@ -204,7 +246,8 @@ def _without_batch_size(
             f"Streams of the dataset have batch sizes of their own; the loader's `batch_size` must "
             f"be the dataset's ({dataset.batch_size}) or left out, but is {batch_size}."
         )
-    kwargs.setdefault("collate_fn", default_collate)
+    if len(args) <= 5:  # Torch takes it as the sixth, too.
+        kwargs["collate_fn"] = kwargs.get("collate_fn") or default_collate
     return (None, *args[1:])
 
 

@@ -20,6 +20,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from streaming.access import ShardAccess
 from streaming.array import Array
+from streaming.batching.dealing import DealtLayout
 from streaming.cache import CachePart
 from streaming.config import DatasetConfig, default_predownload
 from streaming.constant import DEFAULT_RETRY, DEFAULT_TIMEOUT
@@ -44,6 +45,7 @@ from streaming.iteration import (
     Stacks,
     iterate,
 )
+from streaming.partition import Layout
 from streaming.plan import EpochPlan, OrderSpec, Position, arrange, build_plan
 from streaming.prefetch import LookAhead, Prefetcher, default_threads
 from streaming.runtime import PerProcess, Runtime, checked_ids
@@ -412,10 +414,40 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
             num_workers: DataLoader workers of each rank.
             least: Samples that a worker must have to give out anything.
         """
+        return self._layout(start, num_workers).most_left(least) < least
+
+    def num_batches(
+        self, start: Start, num_workers: int, batch_size: int, *, drop_last: bool = False
+    ) -> int:
+        """Batches that a loader of this rank gives out, from a place to the end of the epoch.
+
+        Args:
+            start: The place.
+            num_workers: DataLoader workers of each rank.
+            batch_size: Samples of the loader's batches; if it is the dataset's, or the dataset
+                gives batches, it gives those of the plan.
+            drop_last: Whether the loader leaves out what is not full.
+        """
+        layout = self._layout(start, num_workers)
+        has_rows = self.gives_lists or (self.gives_rows and batch_size == self.batch_size)
+        if isinstance(layout, DealtLayout) and has_rows:
+            return layout.full if drop_last else layout.num_rows
+        counts = [
+            layout.num_samples(self._parallel_world().with_workers(num_workers, worker))
+            for worker in range(layout.world.workers_per_rank)
+        ]
+        return sum((n if drop_last else n + batch_size - 1) // batch_size for n in counts)
+
+    def seen_after(self, start: Start, batches: int) -> int:
+        """Samples of the epoch that all ranks have had after some batches of the plan."""
+        layout = self._layout(start)
+        assert isinstance(layout, DealtLayout)
+        return layout.seen_after(batches)
+
+    def _layout(self, start: Start, num_workers: int = 0) -> Layout:
         self._read_versions(start.versions)
         world = self._world.with_workers(num_workers, 0).replicate(self._config.order.replication)
-        layout = arrange(self._order(start), self._shares, world, self._position(start)).layout
-        return layout.most_left(least) < least
+        return arrange(self._order(start), self._shares, world, self._position(start)).layout
 
     def _begin(self) -> Start:
         info, handoff = get_worker_info(), self._handoff
@@ -451,9 +483,11 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
             plan.batch_size if self.gives_lists else min(plan.batch_size, MAX_SLOTS),
             self._most_in_block(runtime),
             MAX_BLOCK_BYTES,
-            is_whole=self.batched or self.gives_lists,
+            is_whole=self.batched or self.gives_lists or self.gives_rows,
         )
-        blocks = sizes.cut(len(plan), lambda: runtime.mean_bytes)
+        is_cut = stacks is not None and stacks.is_by_rows and stacks.drop_last
+        num_slots = plan.num_full_slots if is_cut else len(plan)
+        blocks = sizes.cut(num_slots, lambda: runtime.mean_bytes)
         output = self._output(plan, runtime, stacks)
         try:
             yield from iterate(plan, blocks, runtime, prefetcher, output)
@@ -497,12 +531,18 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
 
     def _output(self, plan: EpochPlan, runtime: Runtime, stacks: Stacks | None) -> Output:
         """What is given out: of blocks, what the user sees."""
-        if self.gives_lists:
+        if self.gives_lists or (stacks is not None and stacks.is_listed):
             return Lists(partial(self._take_list, runtime=runtime), plan.batch_size)
         if stacks is not None:
-            return StackedBatches(runtime, stacks.batch_size, drop_last=stacks.drop_last)
+            return StackedBatches(
+                runtime,
+                stacks.batch_size,
+                drop_last=stacks.drop_last,
+                is_by_rows=stacks.is_by_rows,
+            )
         if self.batched:
-            return ColumnBatches(runtime, self._config.order.batch_size)
+            batch_size = self._config.order.batch_size
+            return ColumnBatches(runtime, batch_size, is_by_rows=self.gives_rows)
         if self._transforms() or self._has_decoders:
             return Samples(lambda ids: map(self.__getitem__, ids.tolist()))
         return Samples(runtime.take)
@@ -563,13 +603,31 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         return any(share.batch_size is not None for share in self._shares)
 
     @property
+    def gives_rows(self) -> bool:
+        """Whether a loader must ask for the batches of the plan to get them as they are.
+
+        So it is where batches are of single streams: at the end of an epoch some are short.
+        """
+        # Nobody has a batch of more samples than a block, but the slots would have to be counted.
+        is_small = self._config.order.batch_size <= MAX_SLOTS
+        return is_small and self.has_own_iteration and self._is_dealt
+
+    @cached_property
+    def _is_dealt(self) -> bool:
+        return isinstance(self._layout(self.next_start), DealtLayout)
+
+    @property
+    def has_own_iteration(self) -> bool:
+        """Whether no subclass gives out something else."""
+        return type(self).__iter__ is StreamingDataset.__iter__
+
+    @property
     def can_stack(self) -> bool:
         """Whether a loader may ask for batches that are nearly collated.
 
         A subclass that wants to see each sample, or the whole iteration, sees samples.
         """
-        is_own = type(self).__iter__ is StreamingDataset.__iter__
-        return is_own and not (
+        return self.has_own_iteration and not (
             self.batched or self.gives_lists or self._has_decoders or self._transforms()
         )
 
@@ -610,6 +668,10 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
             num_canonical_nodes=order.num_canonical_nodes,
             shuffle_seed=order.shuffle_seed,
             initial_physical_nodes=start.initial_physical_nodes or self._parallel_world().num_nodes,
+            # A run whose first state was the predecessor's does not know them.
+            initial_ranks=self._parallel_world().num_ranks
+            if start.initial_physical_nodes is None
+            else start.initial_ranks,
         )
         return dump_state(place, order.to_json(), self._identity)
 
@@ -631,9 +693,14 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         self._own_record().load(start)
 
     @property
+    def next_start(self) -> Start:
+        """Where the next iteration will begin."""
+        return self._own_record().upcoming()
+
+    @property
     def next_epoch(self) -> int:
         """Epoch that the next iteration will be in."""
-        return self._own_record().upcoming().epoch
+        return self.next_start.epoch
 
     @next_epoch.setter
     def next_epoch(self, epoch: int) -> None:
@@ -679,7 +746,7 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         )
 
     def _position(self, start: Start) -> Position:
-        return Position(start.epoch, start.seen, start.initial_physical_nodes)
+        return Position(start.epoch, start.seen, start.initial_physical_nodes, start.initial_ranks)
 
     def _parallel_world(self, *, detect: bool = False) -> World:
         """Ranks that get the same samples as one; with `detect`, seen from the worker we are."""
@@ -807,7 +874,7 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
                 counts=self._counting,
             )
         )
-        for name in ("_identity", "shards"):
+        for name in ("_identity", "_is_dealt", "shards"):
             self.__dict__.pop(name, None)
 
     def _describe_shards(self) -> None:

@@ -6,7 +6,7 @@ is the loop over blocks, while the next shards are on their way.
 """
 
 import itertools
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -37,15 +37,20 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Stacks:
-    """How a loader wants batches that are nearly collated: see `StackedBatch`.
+    """How a loader wants batches: nearly collated (see `StackedBatch`), or as lists of samples.
 
     Attributes:
         batch_size: Samples of each.
         drop_last: Whether to leave out a last one that has fewer.
+        is_by_rows: Whether each is what the plan has for a batch, though it may have fewer samples
+            there than elsewhere.
+        is_listed: Whether lists are wanted.
     """
 
     batch_size: int
     drop_last: bool
+    is_by_rows: bool = False
+    is_listed: bool = False
 
 
 class StackedBatch:
@@ -97,7 +102,7 @@ class Samples:
 
 
 class Lists:
-    """A batch after another, of streams that have batch sizes of their own.
+    """A batch after another, which may have as many samples as the plan has there.
 
     Args:
         take: Gives the samples of a batch.
@@ -118,55 +123,71 @@ class Lists:
 
 
 class _Batches:
-    """Batches that may go over the ends of blocks."""
+    """Batches that may go over the ends of blocks.
 
-    def __init__(self, runtime: Runtime, batch_size: int, *, drop_last: bool = False) -> None:
+    Args:
+        runtime: Reads samples.
+        batch_size: Samples of each.
+        drop_last: Whether to leave out a last one that has fewer.
+        is_by_rows: See `Stacks`; blocks are whole batches then.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        batch_size: int,
+        *,
+        drop_last: bool = False,
+        is_by_rows: bool = False,
+    ) -> None:
         self._runtime = runtime
         self._batch_size = batch_size
         self._drop_last = drop_last
+        self._is_by_rows = is_by_rows
         self._rest: Ids = np.empty(0, np.int64)
 
     def __call__(self, slots: Ids, ids: Ids, is_last: bool) -> Iterable[Any]:
         """See `Output`."""
+        if self._is_by_rows and len(ids) < len(slots):
+            sizes = (slots.reshape(-1, self._batch_size) >= 0).sum(axis=1)
+            stops = np.cumsum(sizes[sizes > 0]).tolist()
+            return self._cut(ids, list(itertools.pairwise([0, *stops])))
         ids = np.concatenate([self._rest, ids]) if len(self._rest) else ids
         is_cut = not is_last or self._drop_last
         whole = len(ids) // self._batch_size * self._batch_size if is_cut else len(ids)
         ids, self._rest = ids[:whole], ids[whole:]
-        return self._cut(ids)
+        starts = range(0, whole, self._batch_size)
+        return self._cut(ids, [(start, min(start + self._batch_size, whole)) for start in starts])
 
-    def _cut(self, ids: Ids) -> Iterator[Any]:
+    def _cut(self, ids: Ids, bounds: Sequence[tuple[int, int]]) -> Iterator[Any]:
         """Read some samples now, so that what fails ends the iteration, and cut them into batches.
 
         Args:
-            ids: Of whole batches; the last may be short.
+            ids: Of whole batches.
+            bounds: Where each of them starts and stops.
         """
         raise NotImplementedError
-
-    def _bounds(self, ids: Ids) -> Iterator[tuple[int, int]]:
-        """Where each batch starts and stops."""
-        for start in range(0, len(ids), self._batch_size):
-            yield start, min(start + self._batch_size, len(ids))
 
 
 class ColumnBatches(_Batches):
     """Batches as dicts of columns."""
 
-    def _cut(self, ids: Ids) -> Iterator[dict[str, Column]]:
+    def _cut(self, ids: Ids, bounds: Sequence[tuple[int, int]]) -> Iterator[dict[str, Column]]:
         columns = self._runtime.take_parts(ids)
-        return (slice_columns(columns, *bounds) for bounds in self._bounds(ids))
+        return (slice_columns(columns, *each) for each in bounds)
 
 
 class StackedBatches(_Batches):
     """Batches for a loader; see `StackedBatch`."""
 
-    def _cut(self, ids: Ids) -> Iterator[StackedBatch]:
+    def _cut(self, ids: Ids, bounds: Sequence[tuple[int, int]]) -> Iterator[StackedBatch]:
         columns = self._runtime.take_stacked(ids)
         if columns is None:
             samples = self._runtime.take(ids)
-            return (StackedBatch(b - a, None, samples[a:b]) for a, b in self._bounds(ids))
+            return (StackedBatch(b - a, None, samples[a:b]) for a, b in bounds)
         return (
             StackedBatch(b - a, {name: stack[a:b] for name, stack in columns.items()})
-            for a, b in self._bounds(ids)
+            for a, b in bounds
         )
 
 

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streaming.batching import Arrangement, Source, batchings
+from streaming.batching.arrangement import StreamLayout
+from streaming.batching.dealing import DealtLayout
 from streaming.batching.random import Mixture
 from streaming.batching.turns import has_schedules
 from streaming.errors import ConfigError, StateError
@@ -182,18 +184,20 @@ class Position:
         epoch: Number of the epoch, from 0.
         seen: Samples of it that were given out before, by all ranks together.
         initial_nodes: Nodes at the start of a resumed run; None if it began on those it has now.
+        initial_ranks: Likewise its ranks; None also if that is not known.
     """
 
     epoch: int = 0
     seen: int = 0
     initial_nodes: int | None = None
+    initial_ranks: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epoch", check_whole("epoch", self.epoch, 0))
         object.__setattr__(self, "seen", check_whole("seen", self.seen, 0))
-        if self.initial_nodes is not None:
-            nodes = check_whole("initial_nodes", self.initial_nodes, 1)
-            object.__setattr__(self, "initial_nodes", nodes)
+        for name in ("initial_nodes", "initial_ranks"):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, check_whole(name, value, 1))
 
 
 class EpochPlan:
@@ -240,6 +244,12 @@ class EpochPlan:
         """Slots that are not padding."""
         return self._layout.num_samples(self._world)
 
+    @property
+    def num_full_slots(self) -> int:
+        """Slots of the batches that are full for every rank."""
+        full, workers = self._layout.full, self._world.workers_per_rank
+        return max(0, -((self._world.worker_of_rank - full) // workers)) * self.batch_size
+
     def ids(self, start: int, stop: int) -> NDArray[np.int64]:
         """The samples at slots [start, stop), -1 for padding; shape (stop - start,).
 
@@ -269,7 +279,14 @@ class EpochPlan:
         return list(found)[: max(limit, 0)]
 
 
-def arrange(spec: OrderSpec, shares: Sequence[Share], world: World, at: Position) -> Arrangement:
+def arrange(
+    spec: OrderSpec,
+    shares: Sequence[Share],
+    world: World,
+    at: Position,
+    *,
+    as_recorded: bool = False,
+) -> Arrangement:
     """Lay out an epoch without shuffling it: cheap, and enough to count with.
 
     Args:
@@ -277,12 +294,50 @@ def arrange(spec: OrderSpec, shares: Sequence[Share], world: World, at: Position
         shares: What each stream gives.
         world: The parallel world: ranks that see the same samples count as one.
         at: Where to begin.
+        as_recorded: Leave rows as the predecessor has them: laid out for `world`, though the run
+            began on another, and at the end without a batch for some ranks.
 
     Raises:
         ConfigError: The numbers don't fit each other.
-        StateError: The position is behind the end of the epoch.
+        StateError: The position is behind the end of the epoch, or the run can't go on here.
     """
-    return batchings.get(spec.batching_method)(spec.resolve(world.num_nodes), shares, world, at)
+    method = batchings.get(spec.batching_method)
+    if not as_recorded and spec.batching_method != "random":
+        begun = _initial_world(spec, shares, world, at)
+        batch_size = spec.batch_size * world.num_ranks // begun.num_ranks
+        initial_nodes = at.initial_nodes if at.initial_ranks is None else None
+        whole = method(
+            replace(spec.resolve(world.num_nodes), batch_size=batch_size),
+            shares,
+            begun,
+            Position(at.epoch, 0, initial_nodes),
+        )
+        if isinstance(whole.layout, StreamLayout):
+            return Arrangement(DealtLayout(whole.layout, world, at.seen), whole.sources)
+    return method(spec.resolve(world.num_nodes), shares, world, at)
+
+
+def _initial_world(spec: OrderSpec, shares: Sequence[Share], world: World, at: Position) -> World:
+    """The ranks that a run began on, as far as that is known.
+
+    Raises:
+        StateError: Its batches can't be dealt to the ranks there are.
+    """
+    if at.initial_ranks is None:
+        return world
+    ranks, nodes = at.initial_ranks, at.initial_nodes or 1
+    has_own_sizes = any(share.batch_size is not None for share in shares)
+    if ranks % nodes or (spec.batch_size * world.num_ranks) % ranks:
+        raise StateError(
+            f"A run that began on {nodes} nodes with {ranks} ranks has no global batches of "
+            f"{world.num_ranks} times {spec.batch_size} samples."
+        )
+    if has_own_sizes and ranks != world.num_ranks:
+        raise StateError(
+            f"The run began on {ranks} ranks and has streams with batch sizes of their own, so it "
+            f"can't go on with the same batches on {world.num_ranks} ranks. Use as many."
+        )
+    return World(nodes, ranks // nodes, world.workers_per_rank)
 
 
 def count_samples(
@@ -337,6 +392,7 @@ def build_plan(
     hold: Hold = in_memory,
     *,
     is_ahead: bool = False,
+    as_recorded: bool = False,
 ) -> EpochPlan:
     """Plan one worker's part of an epoch. What is held is made when ids are first asked for.
 
@@ -348,13 +404,14 @@ def build_plan(
         at: Where to begin.
         hold: Keeps the tables that exact shuffles and partial shards need.
         is_ahead: It is a look at an epoch that is not due: what a user should know is not said yet.
+        as_recorded: See `arrange`.
 
     Raises:
         ConfigError: The numbers don't fit each other.
         StateError: The position is behind the end of the epoch.
     """
     spec = spec.resolve(world.num_nodes)
-    arrangement = arrange(spec, shares, world, at)
+    arrangement = arrange(spec, shares, world, at, as_recorded=as_recorded)
     layout, sources = arrangement.layout, arrangement.sources
     pool = Pool(hold)
     is_own = len(sources) == len(wanted := layout.reads(world.node))

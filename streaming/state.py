@@ -34,6 +34,7 @@ class _State(msgspec.Struct, kw_only=True):
     num_canonical_nodes: int | None = None
     shuffle_seed: int | None = None
     initial_physical_nodes: int | None = None
+    initial_ranks: int | None = None
     version: int = 1
     order: dict[str, Any] | None = None
     dataset: dict[str, Any] | None = None
@@ -45,7 +46,7 @@ def dump_state(
     """Write down a place in a run.
 
     Args:
-        start: The place; all its fields are set.
+        start: The place; all its fields are set, but for ranks that are not known.
         order: What decides the order, JSON.
         dataset: What the data are, JSON.
     """
@@ -55,6 +56,7 @@ def dump_state(
         "num_canonical_nodes": start.num_canonical_nodes,
         "shuffle_seed": start.shuffle_seed,
         "initial_physical_nodes": start.initial_physical_nodes,
+        **({} if start.initial_ranks is None else {"initial_ranks": start.initial_ranks}),
         "version": STATE_VERSION,
         "order": dict(order),
         "dataset": dict(dataset),
@@ -85,7 +87,7 @@ def parse_state(state: object) -> tuple[Start, Mapping[str, Any] | None, Mapping
     for name, least in (("epoch", -1), ("sample_in_epoch", 0), ("shuffle_seed", 0)):
         if (value := getattr(found, name)) is not None and value < least:
             raise StateError(f"`{name}` of a state must be at least {least}, but is {value}.")
-    for name in ("num_canonical_nodes", "initial_physical_nodes"):
+    for name in ("num_canonical_nodes", "initial_physical_nodes", "initial_ranks"):
         if (value := getattr(found, name)) is not None and value < 1:
             raise StateError(f"`{name}` of a state must be at least 1, but is {value}.")
     versions = (found.dataset or {}).get("versions")
@@ -100,6 +102,7 @@ def parse_state(state: object) -> tuple[Start, Mapping[str, Any] | None, Mapping
         num_canonical_nodes=found.num_canonical_nodes,
         shuffle_seed=found.shuffle_seed,
         initial_physical_nodes=found.initial_physical_nodes,
+        initial_ranks=found.initial_ranks,
         versions=None if versions is None else tuple(versions),
     )
     return start, found.order, found.dataset

@@ -374,8 +374,11 @@ def test_a_state_loads_at_every_batch_of_a_padded_epoch(
         assert batches(resumed) == (whole[seen:] or following)
 
 
-def test_all_ranks_are_in_the_same_epoch_after_a_resume(tmp_path: Path) -> None:
-    """The last global batch has nothing for the last ranks."""
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_all_ranks_have_equally_many_batches_and_len_says_how_many(
+    drop_last: bool, tmp_path: Path
+) -> None:
+    """78 batches are two too many for 19 of each of 4 ranks: two ranks each have one of them."""
     root = write_dataset(tmp_path / "data", 1, 233)
 
     def make_loader(rank: int) -> StreamingDataLoader:
@@ -386,18 +389,22 @@ def test_all_ranks_are_in_the_same_epoch_after_a_resume(tmp_path: Path) -> None:
             num_canonical_nodes=1,
             world=World(1, 4, 1, worker=rank),
         )
-        return StreamingDataLoader(dataset, batch_size=3)
+        return StreamingDataLoader(dataset, batch_size=3, drop_last=drop_last)
 
-    ends = [len(list(make_loader(rank))) for rank in range(4)]
-    last = max(ends) - 1
-    assert min(ends) == last
+    loaders = [make_loader(rank) for rank in range(4)]
+    given = [batches(loader) for loader in loaders]
+    steps = 19 if drop_last else 20
+    assert [len(each) for each in given] == [len(loader) for loader in loaders] == [steps] * 4
+    assert drop_last or given[0][19] == given[2][19] != given[1][19] == given[3][19]
+    first = [x for each in given for x in chain(*each[:19])]
+    assert len(first) == 4 * 19 * 3
     loader = make_loader(0)
-    batches(loader, last)
+    batches(loader, 19)
     state = loader.state_dict()
     for rank in range(4):
         resumed = make_loader(rank)
         resumed.load_state_dict(state or {})
-        assert len(batches(resumed)) == ends[rank] - last
+        assert drop_last or batches(resumed) == given[rank][19:]
         assert resumed.state_dict()["epoch"] == 0  # type: ignore[index]
 
 
@@ -421,7 +428,7 @@ def test_batches_of_streams_that_fill_none_come_once(
     for batch in loader:
         whole.append(list(batch["x"]))
         states.append(loader.state_dict())
-    assert [len(batch) for batch in whole[5:]] == ([3, 1] if own_size else [4])
+    assert [len(batch) for batch in whole[5:]] == [3, 1]
     following = batches(loader)
     for seen, state in enumerate(states, 1):
         resumed = make_loader()

@@ -1,9 +1,9 @@
 """What a batching method gives: where batches take their samples from."""
 
-import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -100,6 +100,11 @@ class StreamLayout(Layout):
         notes: What a user should know.
         named_batch_size: Samples by which a rank's batch is counted in `seen`; None: as many as it
             has, which are less in rows with padding.
+        tail: Row from which on ranks may have less than others; None: `full`.
+
+    Attributes:
+        num_rows: Rows of the whole epoch.
+        tail: See above.
     """
 
     def __init__(
@@ -113,40 +118,74 @@ class StreamLayout(Layout):
         seen: int,
         notes: tuple[str, ...] = (),
         named_batch_size: int | None = None,
+        tail: int | None = None,
     ) -> None:
         self.world, self.batch_size, self._parts = world, batch_size, parts
-        size = world.num_ranks * (named_batch_size or batch_size)
-        self._skip = min(seen // size, rows)
-        if named_batch_size is None and self._skip >= full:
-            self._skip = full + self._padded_rows(seen // world.num_ranks, full, rows)
-        elif seen % size:
+        self.num_rows, self.tail = rows, full if tail is None else tail
+        self._whole = full
+        self._counted = world.num_ranks * (named_batch_size or batch_size)
+        self._is_named = named_batch_size is not None
+        self._skip = self.rows_done(seen)
+        if self._skip < rows and (again := seen - self.seen_after(self._skip)):
             notes += (
-                f"{seen} samples seen is not a multiple of a global batch of {size}: "
-                f"{seen % size} of them come again.",
+                f"{seen} samples seen is not a multiple of a global batch of {self._counted}: "
+                f"{again} of them come again.",
             )
-        self._end = rows
         super().__init__(world, batch_size, rows - self._skip, max(full - self._skip, 0), notes)
         self._offsets = np.cumsum([0] + [source.size for source in sources])
 
-    def _padded_rows(self, seen: int, full: int, rows: int) -> int:
-        """How many of the rows that have padding are done when each rank has had `seen` samples.
+    def rows_done(self, seen: int) -> int:
+        """How many rows of the whole epoch are filled by samples that all ranks have had."""
+        rows = seen // self._counted
+        if self._is_named or rows < self._whole:
+            return min(rows, self.num_rows)
+        return self._whole + int(np.searchsorted(self._tail_ends, seen, "right"))
 
-        Ranks may have less of such a row than others; it is done when those with most of it are.
+    def seen_after(self, rows: int) -> int:
+        """Samples that all ranks together have had after some rows of the whole epoch."""
+        if self._is_named or rows <= self._whole:
+            return rows * self._counted
+        return int(self._tail_ends[rows - self._whole - 1])
+
+    @cached_property
+    def _tail_ends(self) -> Ids:
+        """Samples that all ranks have had at the end of each row that has padding."""
+        tail = np.arange(self._whole, self.num_rows)
+        return self._whole * self._counted + np.cumsum(
+            self.count_between(tail, 0, self.world.num_ranks * self.batch_size)
+        )
+
+    def count_between(self, row: Ids, start: int, stop: int) -> Ids:
+        """How many places of rows of the whole epoch are not padding, of all ranks' in a line.
+
+        Args:
+            row: Rows, shape (n,).
+            start: First place of the rows, which have `num_ranks * batch_size`.
+            stop: Place before which to end.
         """
-        tail, world = np.arange(full, rows), self.world
-        most = np.zeros_like(tail)
-        for node, rank in itertools.product(range(world.num_nodes), range(world.ranks_per_node)):
-            most = np.maximum(most, self._real_count(tail, node, rank))
-        ends = full * self.batch_size + np.cumsum(most)
-        return int(np.searchsorted(ends, seen, "right"))
+        size, count = self.batch_size, np.zeros_like(row)
+        for rank in range(start // size, -(-stop // size)):
+            node, rank_of_node = divmod(rank, self.world.ranks_per_node)
+            # In the part of a rank, padding comes last.
+            count += np.clip(
+                self._real_count(row, node, rank_of_node) - max(start - rank * size, 0),
+                0,
+                min(stop, (rank + 1) * size) - max(start, rank * size),
+            )
+        return count
 
     def reads(self, node: int) -> list[tuple[int, ...] | None]:
+        ranks = self.world.ranks_per_node
+        return self.reads_by(range(node * ranks, (node + 1) * ranks))
+
+    def reads_by(self, ranks: Collection[int]) -> list[tuple[int, ...] | None]:
+        """As `reads`, for some ranks, counted through the nodes."""
         return [None] * len(self._parts)
 
     def positions(self, row: Ids, node: Ids, rank: Ids, place: Ids) -> Ids:
         row, node, rank, place = np.broadcast_arrays(row + self._skip, node, rank, place)
         out = np.full(row.shape, -1, np.int64)
-        real = np.flatnonzero(row < self._end)
+        real = np.flatnonzero(row < self.num_rows)
         out.flat[real] = self._real_positions(
             row.flat[real], node.flat[real], rank.flat[real], place.flat[real]
         )
@@ -154,7 +193,7 @@ class StreamLayout(Layout):
 
     def count(self, row: Ids, node: int, rank: int) -> Ids:
         out = np.zeros(row.shape, np.int64)
-        real = np.flatnonzero(row + self._skip < self._end)
+        real = np.flatnonzero(row + self._skip < self.num_rows)
         out[real] = self._real_count(row[real] + self._skip, node, rank)
         return out
 

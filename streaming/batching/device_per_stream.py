@@ -1,6 +1,6 @@
 """Each rank's batch comes from one stream; streams take turns at random in each node."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -77,11 +77,11 @@ class DevicePerStreamLayout(StreamLayout):
             at.seen,
             notes,
             named_batch_size,
+            full // world.ranks_per_node,
         )
 
-    def reads(self, node: int) -> list[tuple[int, ...] | None]:
-        ranks, nodes = self.world.ranks_per_node, self.world.num_nodes
-        origins = {(node * ranks + rank) % nodes for rank in range(ranks)}
+    def reads_by(self, ranks: Collection[int]) -> list[tuple[int, ...] | None]:
+        origins = {rank % self.world.num_nodes for rank in ranks}
         wanted = tuple(
             canonical
             for origin in sorted(origins)

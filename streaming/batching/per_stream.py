@@ -1,6 +1,6 @@
 """Each global batch comes from one stream; streams take turns at random."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -71,10 +71,12 @@ class PerStreamLayout(StreamLayout):
             at.seen,
             notes,
             named_batch_size,
+            full,
         )
 
-    def reads(self, node: int) -> list[tuple[int, ...] | None]:
-        return [part.reads(node)[0] for part in self._parts]
+    def reads_by(self, ranks: Collection[int]) -> list[tuple[int, ...] | None]:
+        nodes = {rank // self.world.ranks_per_node for rank in ranks}
+        return [_united([part.reads(node)[0] for node in nodes]) for part in self._parts]
 
     def _who(self, row: Ids) -> tuple[Ids, Ids]:
         """The source of each row, and how many rows of it came before."""
@@ -101,6 +103,13 @@ class PerStreamLayout(StreamLayout):
             return self._parts[i].positions(turn[mine], node[mine], rank[mine], place[mine])
 
         return self._collect(source, find)
+
+
+def _united(reads: Sequence[tuple[int, ...] | None]) -> tuple[int, ...] | None:
+    """The canonical nodes that are read by any of these; None: it may be any."""
+    if any(canonical is None for canonical in reads):
+        return None
+    return tuple(sorted({each for canonical in reads for each in canonical or ()}))
 
 
 def arrange(

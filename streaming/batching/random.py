@@ -17,6 +17,7 @@ from streaming.batching.work import Dataset, generate
 from streaming.idmap import Ids
 from streaming.mixing import Turns
 from streaming.partition import Layout, PartitionSpec, partitions
+from streaming.partition.layout import RestLayout
 from streaming.sampling import Share
 from streaming.shuffle.exact import borders
 from streaming.world import World
@@ -94,7 +95,14 @@ def arrange(
     part = PartitionSpec(
         size, spec.canonical_nodes, world, spec.batch_size, at.seen, at.initial_nodes
     )
-    layout = partitions.get(spec.partition_algo)(part)
+    partition = partitions.get(spec.partition_algo)
+    layout = partition(part)
+    began_here = (at.initial_nodes, at.initial_ranks) == (world.num_nodes, world.num_ranks)
+    if part.seen and began_here and part.seen % layout.global_batch == 0:
+        # Else the last samples, which make ranks come out even, would be others than without a
+        # stop: the predecessor chooses them from what is left.
+        whole = partition(replace(part, seen=0, initial_nodes=None))
+        layout = RestLayout(whole, part.seen // whole.global_batch)
     if part.seen > part.num_samples:
         part.check_seen(_count_repeated(partitions.get(spec.partition_algo), part))
     if has_schedules(shares):

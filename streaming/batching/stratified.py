@@ -58,13 +58,16 @@ class StratifiedLayout(StreamLayout):
         rows = max(full, 1) if parts else 0
         super().__init__(world, spec.batch_size, parts, sources, rows, full, at.seen, notes)
 
-    def _real_count(self, row: Ids, node: int, rank: int) -> Ids:
-        start = (node * self.world.ranks_per_node + rank) * self.batch_size
+    def count_between(self, row: Ids, start: int, stop: int) -> Ids:
         begin = self._ends - self._counts
         end = begin + np.clip(self._entries - row[:, None] * self._counts, 0, self._counts)
-        overlap = np.minimum(end, start + self.batch_size) - np.maximum(begin, start)
+        overlap = np.minimum(end, stop) - np.maximum(begin, start)
         counts: Ids = np.maximum(overlap, 0).sum(axis=1)
         return counts
+
+    def _real_count(self, row: Ids, node: int, rank: int) -> Ids:
+        start = (node * self.world.ranks_per_node + rank) * self.batch_size
+        return self.count_between(row, start, start + self.batch_size)
 
     def _real_positions(self, row: Ids, node: Ids, rank: Ids, place: Ids) -> Ids:
         in_row = (node * self.world.ranks_per_node + rank) * self.batch_size + place

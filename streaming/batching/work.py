@@ -82,6 +82,6 @@ def generate(
         dataset.samples_per_shard, none, none, dataset.stream_per_shard.astype(np.int32)
     )
     at = Position(epoch, sample_in_epoch, dataset.initial_physical_nodes)
-    arrangement = arrange(spec, shares, world, at)
+    arrangement = arrange(spec, shares, world, at, as_recorded=True)
     order = open_order(spec, table, shares, epoch, arrangement.sources, in_memory)
     return order(arrangement.layout.whole())

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from streaming.batching.dealing import DealtLayout
 from streaming.explain.epoch import WholeEpoch
 from streaming.idmap import Ids
 from streaming.sampling import Share
@@ -85,6 +86,7 @@ def summarise(
         drawn = [size_of.get(stream, 0) for stream in range(len(shares))]
     total = sum(source.size for source in sources)
     counts = _count(epoch)
+    once = counts.given - (layout.refilled if isinstance(layout, DealtLayout) else 0)
     has_own_sizes = any(share.batch_size is not None for share in shares)
     is_short = counts.least == 0 if has_own_sizes else counts.all < layout.global_batch
     return EpochSummary(
@@ -94,8 +96,8 @@ def summarise(
         ),
         samples=total,
         given=counts.given,
-        repeated=max(counts.given - total, 0),
-        left_out=max(total - counts.given, 0),
+        repeated=max(once - total, 0) + counts.given - once,
+        left_out=max(total - once, 0),
         padding=layout.rows * layout.global_batch - counts.given,
         steps=layout.full + int((counts.all > 0).sum()),
         short=int((is_short & (counts.all > 0)).sum()),

@@ -10,7 +10,7 @@ from streaming.errors import ConfigError, StateError
 from streaming.idmap import Ids
 from streaming.world import World
 
-__all__ = ["Layout", "PartitionSpec"]
+__all__ = ["Layout", "PartitionSpec", "RestLayout"]
 
 _LIMIT = 2**63  # Positions are int64.
 _CHUNK = 1 << 15  # places that are laid out together: they stay in the processor's cache
@@ -191,3 +191,33 @@ class Layout(ABC):
             rows = batches * world.workers_per_rank + workers
             out[..., start : start + step, :] = self.positions(rows, nodes, ranks, places)
         return out
+
+
+class RestLayout(Layout):
+    """The rows of another layout without the first ones.
+
+    Args:
+        whole: The layout.
+        skip: How many.
+    """
+
+    def __init__(self, whole: Layout, skip: int) -> None:
+        self._whole = whole
+        self._skip = skip = min(skip, whole.rows)
+        rows, full = whole.rows - skip, max(whole.full - skip, 0)
+        super().__init__(whole.world, whole.batch_size, rows, full, whole.notes)
+
+    def reads(self, node: int) -> list[tuple[int, ...] | None]:
+        return self._whole.reads(node)
+
+    def count(self, row: Ids, node: int, rank: int) -> Ids:
+        out = np.zeros_like(row)
+        is_there = row + self._skip < self._whole.rows
+        out[is_there] = self._whole.count(row[is_there] + self._skip, node, rank)
+        return out
+
+    def positions(self, row: Ids, node: Ids, rank: Ids, place: Ids) -> Ids:
+        row = row + self._skip
+        last = max(self._whole.rows - 1, 0)
+        found = self._whole.positions(np.minimum(row, last), node, rank, place)
+        return np.where(row <= last, found, -1)

@@ -37,6 +37,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
         num_canonical_nodes: Taken over from a loaded state; None if none was loaded.
         shuffle_seed: Likewise.
         initial_physical_nodes: Nodes the run began on, from a loaded state; None if it began here.
+        initial_ranks: Likewise ranks; None also if the state did not tell.
         versions: Of each stream that is a table, the version that is read; None: those that the
             dataset was made with.
     """
@@ -46,6 +47,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     num_canonical_nodes: int | None = None
     shuffle_seed: int | None = None
     initial_physical_nodes: int | None = None
+    initial_ranks: int | None = None
     versions: tuple[int | None, ...] | None = None
 
     def next_epoch(self) -> "Start":

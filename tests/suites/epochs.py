@@ -85,12 +85,20 @@ def _shard_sizes(golden: Path, name: str) -> list[int]:
 
 
 def plan_whole(
-    spec: OrderSpec, table: ShardTable, shares: Sequence[Share], world: World, at: Position
+    spec: OrderSpec,
+    table: ShardTable,
+    shares: Sequence[Share],
+    world: World,
+    at: Position,
+    *,
+    as_recorded: bool = False,
 ) -> Ids:
     """The plans of all workers, put together as `generate_work` gives them."""
     workers = []
     for worker in range(world.num_workers):
-        plan = build_plan(spec, table, shares, replace(world, worker=worker), at)
+        plan = build_plan(
+            spec, table, shares, replace(world, worker=worker), at, as_recorded=as_recorded
+        )
         ids = plan.ids(0, len(plan))
         assert plan.num_samples == (ids >= 0).sum()
         workers.append(ids)
