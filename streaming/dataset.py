@@ -25,7 +25,7 @@ from streaming.cache import CachePart
 from streaming.config import DatasetConfig, default_predownload
 from streaming.constant import DEFAULT_RETRY, DEFAULT_TIMEOUT
 from streaming.direct import DirectRuntime
-from streaming.distributed import all_gather_object
+from streaming.distributed import agree, all_gather_object
 from streaming.errors import ConfigError, StateError
 from streaming.foreign import refuse_accelerate
 from streaming.format.column import Column
@@ -56,6 +56,7 @@ from streaming.shared.epoch import EpochRecord, RunDirectory, Start
 from streaming.shared.ids import Materialised, temporary_orders
 from streaming.shared.orphans import end_with_parent
 from streaming.shared.plain import describe_change
+from streaming.shared.source import public_address
 from streaming.spanner import Spanner
 from streaming.state import check_state, dump_state, parse_state
 from streaming.stream import Stream, make_streams, weigh_streams
@@ -267,10 +268,12 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         self._counting = CountsFolder(self._run.path)
         try:
             self._open_streams([None] * len(self.streams))
+            self._has_agreed = self._world.num_ranks == 1 or self._agree_on_versions()
         except BaseException:
             self._run.close()  # An error may be kept, and this object with it.
             raise
-        self._warn_of_newest()
+        if not self._has_agreed:
+            self._warn_of_newest()
         if self.num_samples and not self.epoch_size:
             logger.warning(
                 "No stream gives a sample: their `choose`, or `repeat` times their size, comes to "
@@ -385,6 +388,8 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
             is_over: Whether a place is the end of its epoch.
         """
         self._world.checked_against_group()
+        if not self._has_agreed:  # A process group may have come since.
+            self._has_agreed = self._agree_on_versions()
         return self._own_record().begin(is_over, self._renews)
 
     @contextmanager
@@ -794,17 +799,48 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         if runtime is not None:
             runtime.close()
 
+    def _agree_on_versions(self) -> bool:
+        """Take the versions that the first rank to ask has found, where ranks might differ.
+
+        Nobody waits for another rank. What was agreed on holds as long as the process group, for
+        all datasets that read the newest version of the same table, or the same tag or time.
+
+        Returns:
+            Whether all ranks have the same versions.
+        """
+        agreed: list[int | None] = []
+        for stream, part in zip(self.streams, self._parts, strict=True):
+            version = part.version
+            if version is not None and not isinstance(stream.version, int):
+                asked = f"{public_address(part.index.where)} {stream.version}"
+                name = get_hash("xxh3_128", asked.encode())
+                found = agree(f"version/{name}", str(version))
+                if found is None:
+                    return False
+                version = int(found)
+            agreed.append(version)
+        if agreed != self.versions:
+            logger.warning(
+                "Rank %d found versions %s of its tables, and reads %s as all other ranks do.",
+                self._world.rank,
+                self.versions,
+                agreed,
+            )
+            self._read_versions(agreed)
+        return True
+
     def _warn_of_newest(self) -> None:
         """Ranks that look for the newest version each by itself may find different ones.
 
         One of them says so for all.
         """
-        if self._world.num_ranks > 1 and self._world.rank == 0:
+        if self._world.rank == 0:
             for stream, version in zip(self.streams, self.versions, strict=True):
-                if version is not None and stream.version is None and not stream.follow:
+                if version is not None and stream.version is None:
                     logger.warning(
                         "Each of %d ranks takes the newest version of %s that it finds, here %d. "
-                        "If the table is being written to, give them all one, as in version=%d.",
+                        "If the table is being written to, initialise torch.distributed first, so "
+                        "that they agree, or give them all one, as in version=%d.",
                         self._world.num_ranks,
                         stream.remote or stream.local,
                         version,

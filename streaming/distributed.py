@@ -1,6 +1,7 @@
 """Ranks from the environment, and collectives of torch for those who ask for them.
 
-The datasets use none of the collectives: ranks agree because they compute the same.
+Ranks agree because they compute the same, so the datasets need no collectives, but for `follow`.
+What one of them has looked up, the others are told of by `agree`, in which nobody waits.
 """
 
 import os
@@ -10,6 +11,7 @@ from streaming.errors import ConfigError
 from streaming.world import process_group
 
 __all__ = [
+    "agree",
     "all_gather",
     "all_gather_object",
     "barrier",
@@ -22,6 +24,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+_PROCESS = os.getpid()
 
 
 def get_rank() -> int:
@@ -82,6 +86,35 @@ def all_gather_object(obj: T) -> list[T]:
     found: list[Any] = [None] * group[1]
     _torch().all_gather_object(found, obj)
     return cast(list[T], found)
+
+
+def agree(key: str, value: str) -> str | None:
+    """What the first rank of the process group to ask has given under a key: the same for all.
+
+    No collective: nobody waits for another rank, so that ranks may ask in any order, or never.
+
+    Args:
+        key: Name of what is agreed on, for as long as the process group lives.
+        value: What this rank would have; not empty.
+
+    Returns:
+        The value of all; None if there is no process group, or it has no store that can tell, or
+        this is a forked process: its group may be its parent's, whose connection it can't use.
+    """
+    if process_group() is None or os.getpid() != _PROCESS:
+        return None
+    from torch.distributed import distributed_c10d
+
+    # Not a public name, but the only way to the store of a group that somebody else has made.
+    find = getattr(distributed_c10d, "_get_default_store", None)
+    store = None if find is None else find()
+    if store is None:
+        return None
+    try:
+        found = store.compare_set(f"streaming/{key}", "", value)
+    except NotImplementedError:  # Somebody's own kind of store.
+        return None
+    return bytes(found).decode()
 
 
 def maybe_init_dist() -> bool:

@@ -37,6 +37,7 @@ def test_without_a_group_a_collective_is_of_one() -> None:
     distributed.all_gather(gathered, tensor)
     assert gathered == [tensor]
     assert distributed.all_gather_object("x") == ["x"]
+    assert distributed.agree("key", "value") is None
 
 
 def test_two_ranks_exchange_what_they_have(tmp_path: Path, run_python: RunPython) -> None:

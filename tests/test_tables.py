@@ -5,9 +5,12 @@ import logging
 import multiprocessing
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -274,6 +277,91 @@ def test_ranks_that_might_not_agree_are_warned(
     assert not caplog.text  # The first rank says it for all.
     open_table(table, world=world, version=version)
     assert not caplog.text
+
+
+# Rank 0 makes a dataset, and one that nobody else makes, before the table has another version.
+AGREEING = """
+import sys, time
+from pathlib import Path
+import torch.distributed as dist
+from streaming import StreamingDataLoader, StreamingDataset
+from streaming.world import World
+sys.path.insert(0, sys.argv[4])
+from tests.test_tables import append, ids, load, open_table
+
+kind, path, is_late = sys.argv[1], Path(sys.argv[2]), sys.argv[3] == "late"
+rank = World.detect().rank
+moved = path.parent / "moved"
+if not is_late:
+    dist.init_process_group("gloo")
+while rank and not moved.exists():
+    time.sleep(0.01)
+dataset = open_table(path, shuffle=False)
+if not rank:
+    assert open_table(path).versions == dataset.versions
+    append(kind, path, 60, 80)
+    moved.touch()
+if is_late:
+    dist.init_process_group("gloo")
+found = [None, None]
+mine = ids(load(dataset))
+dist.all_gather_object(found, (dataset.versions, mine))
+assert found[0][0] == found[1][0], found
+assert sorted({*found[0][1], *found[1][1]}) == list(range(60 + 20 * (len(mine) > 32)))
+if not is_late:
+    assert len(mine) < 32, found
+    assert open_table(path, version=dataset.versions[0] + 1).num_samples == 80
+    dist.barrier()
+print("agreed", flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "when"),
+    [
+        ("delta", "early"),
+        pytest.param("lance", "early", marks=pytest.mark.slow),
+        pytest.param("delta", "late", marks=pytest.mark.slow),
+    ],
+)
+def test_ranks_of_two_nodes_read_the_same_version_and_nobody_waits(
+    when: str, kind: str, tmp_path: Path
+) -> None:
+    path = begin(kind, tmp_path / "table")
+    script = tmp_path / "rank.py"
+    script.write_text(AGREEING)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    command = [sys.executable, "-m", "torch.distributed.run"]
+    nodes: list[subprocess.Popen[str]] = []
+    for node in range(2):
+        (tmp_path / str(node)).mkdir()
+        launch = ["--nnodes=2", f"--node-rank={node}", "--nproc-per-node=1"]
+        launch += ["--master-addr=127.0.0.1", f"--master-port={port}"]
+        nodes.append(
+            subprocess.Popen(
+                [*command, *launch, str(script), kind, str(path), when, str(ROOT)],
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(ROOT),
+                    "OMP_NUM_THREADS": "1",
+                    "TMPDIR": str(tmp_path / str(node)),
+                },
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+        )
+    try:
+        told = [process.communicate(timeout=90)[0] for process in nodes]
+    finally:
+        for process in nodes:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    assert ["agreed" in each for each in told] == [True, True], "\n\n".join(told)
 
 
 # --- New versions at the ends of epochs -----------------------------------------------------------
