@@ -35,6 +35,7 @@ from streaming.overriding import (
 )
 from streaming.sampling import Share, Weight, weigh
 from streaming.schedule import Schedule
+from streaming.shared.pin import Pin
 from streaming.shared.plain import (
     PlainData,
     default_directory,
@@ -152,6 +153,7 @@ class Stream(StreamSteps):
         self.validate_hash = validate_hash
         self._opened_directory: Path | None = None
         self._opened_version: int | None = None
+        self._opened_pin: Pin | None = None
         self.format, self.format_options = format, check_options("format_options", format_options)
         if check_flag("allow_schema_mismatch", allow_schema_mismatch):
             self.format_options["allow_schema_mismatch"] = True
@@ -280,6 +282,7 @@ class Stream(StreamSteps):
             version: Of a table, whatever the stream was told; None: as it was.
         """
         self._plain_root, self._is_in_place, self._opened_version = None, False, None
+        self._opened_pin = None
         found = self._find_index(self._place(), version)
         self._opened_directory = found[1].path
         return found
@@ -356,7 +359,7 @@ class Stream(StreamSteps):
         if found is None:
             return None
         self._plain_root, self._is_in_place = found.root, found.is_in_place
-        self._opened_version = found.version
+        self._opened_version, self._opened_pin = found.version, found.pin
         return found.index, found.directory
 
     def _plain_data(self, place: Place, version: int | None) -> PlainData:
@@ -426,8 +429,10 @@ class Stream(StreamSteps):
         # What was decoded is much larger than what it was made from, and goes first.
         keep_zip, steps = self.safe_keep_zip or limit is not None, Overrides.of(self)
         check, table_version = self.validate_hash, self._opened_version
+        # It lives as long as the part: a stream may outlive its datasets.
+        pin, self._opened_pin = self._opened_pin, None
         return CachePart(
-            directory, index, source, keep_zip, check, steps, columns, limit, table_version
+            directory, index, source, keep_zip, check, steps, columns, limit, table_version, pin
         )
 
     def _describe_empty(self, index: Index) -> str:

@@ -91,7 +91,7 @@ def read(
 ) -> tuple[list[tuple[int, Step]], dict[str, Any] | None]:
     """Read some steps on all ranks: each with its epoch, and the state after them."""
     given: list[tuple[int, Step]] = []
-    states: list[Any] = [loader.state_dict() for loader in loaders]
+    states: list[Any] = []
     while len(given) < steps:
         iterators = [iter(loader) for loader in loaders]
         before = len(given)
@@ -107,6 +107,7 @@ def read(
         finally:
             for iterator in iterators:
                 iterator.close()  # type: ignore[attr-defined]
+        states = [loader.state_dict() for loader in loaders]
         assert all(state == states[0] for state in states), "ranks have different states"
         if len(given) == before:
             break  # The epoch has nothing, and so have others.

@@ -23,9 +23,9 @@ def clean(
     """Remove what your dead runs of this library and of mosaicml-streaming have left.
 
     That is blocks in /dev/shm and lock files in the temporary directory that no process uses,
-    directories of runs and of `streaming index` without their process, and parts of files in the
-    caches named. Nothing of a living run goes, so it may be called at any time. Shards that were
-    cached stay.
+    directories of runs and of `streaming index` without their process, and, in the caches named,
+    parts of files, and deletion vectors of versions of tables that nobody reads. Nothing of a
+    living run goes, so it may be called at any time. Shards that were cached stay.
     """
     found = remove(caches or (), is_dry=dry_run)
     for path in found:

@@ -23,6 +23,7 @@ from streaming.storage.store import Store, part_path, translated
 from streaming.storage.stores.local import LocalStore
 
 __all__ = [
+    "MADE_ENDING",
     "Entry",
     "Export",
     "IndexRequest",
@@ -37,6 +38,9 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 _SAVE_SECONDS = 30.0
+
+# Of folders with what readers need besides an index. They go when nobody reads by it any more.
+MADE_ENDING = ".made"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,6 +86,11 @@ class IndexRequest:
         if self.version is not None:
             said = (*said, self.version, [file.etag for file in self.files])
         return get_hash("xxh3_64", msgspec.json.encode(said))
+
+    @property
+    def made(self) -> Path:
+        """A folder for what readers need besides the index, as long as somebody reads by it."""
+        return self.kept / f"{self.tag}{MADE_ENDING}"
 
     def describe(self, entry: "Entry") -> tuple[FileInfo, FileInfo | None]:
         """The files of a shard as an index has them: raw, and compressed or None."""

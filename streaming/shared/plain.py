@@ -27,6 +27,7 @@ from streaming.format.tables import (
 from streaming.hashing import get_hash
 from streaming.shared.directory import CacheDirectory, state_errors, state_path
 from streaming.shared.lock import FileLock
+from streaming.shared.pin import Pin, sweep_made
 from streaming.shared.shelf import CachePart
 from streaming.shared.source import obtain_made_index, public_address
 from streaming.storage import join_key, open_store
@@ -85,6 +86,7 @@ class PlainIndex:
         root: URL or path of the root of the data.
         is_in_place: Whether files are read where they are.
         version: Of a table, the number of the version; None for other data.
+        pin: Keeps what readers need besides; None if there is nothing.
     """
 
     index: Index
@@ -92,6 +94,7 @@ class PlainIndex:
     root: str
     is_in_place: bool
     version: int | None = None
+    pin: Pin | None = None
 
 
 def obtain_plain_index(data: PlainData) -> PlainIndex | None:
@@ -174,7 +177,10 @@ def _obtain(
         # What is decoded has another form in the cache anyway: there is no need to copy it first.
         is_in_place = data.local is None or (decode is not None and isinstance(store, LocalStore))
 
+    pin: Pin | None = None
+
     def make(directory: Path) -> Index:
+        nonlocal pin
         kept = state_path(directory) / "index"
         if version is None:  # Files of tables never change.
             drop_changed_copies(directory, kept, files)
@@ -198,13 +204,15 @@ def _obtain(
             index = index_dataset(store, prefix, request)
         finally:
             store.close()
+        pin = Pin(request.made) if request.made.is_dir() else None
+        sweep_made(kept, request.made)
         if decode is not None:
             _drop_stale_files(directory, index)
         return index
 
     local = Path(default_directory(identity)) if data.local is None else data.local
     index, directory = obtain_made_index(local, identity, digest, make)
-    return PlainIndex(index, directory, root, is_in_place, version)
+    return PlainIndex(index, directory, root, is_in_place, version, pin)
 
 
 def _drop_stale_files(directory: Path, index: Index) -> None:

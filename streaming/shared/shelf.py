@@ -4,7 +4,7 @@ import bisect
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from streaming.errors import CacheError
 from streaming.format.index import Index
 from streaming.shared.directory import CacheDirectory, DirectoryState
 from streaming.shared.files import ShardFiles, Source, Steps
+from streaming.shared.pin import Pin
 
 __all__ = ["CachePart", "Place", "Shelf"]
 
@@ -33,6 +34,7 @@ class CachePart:
         decoded_limit: Bytes that raw files may take that can be made again from compressed ones
             that are here; None: any.
         version: Of the table that it is; None for other data.
+        pin: Keeps what reading needs besides files and index; None if there is nothing.
     """
 
     directory: CacheDirectory
@@ -44,6 +46,7 @@ class CachePart:
     columns: tuple[str, ...] | None = None
     decoded_limit: int | None = None
     version: int | None = None
+    pin: Pin | None = field(default=None, compare=False, repr=False)
 
     @property
     def can_make(self) -> bool:

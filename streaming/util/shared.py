@@ -17,6 +17,7 @@ from streaming.errors import MissingFileError
 from streaming.format.publishing import SCRATCH_PREFIX
 from streaming.shared.directory import sweep_directory
 from streaming.shared.epoch import sweep_runs
+from streaming.shared.pin import clean_made
 
 __all__ = ["clean", "clean_stale_shared_memory"]
 
@@ -47,7 +48,8 @@ def clean(directories: Sequence[Path] = (), *, is_dry: bool = False) -> list[Pat
 
     Args:
         directories: Cache directories in which to remove parts of files as well, where nobody is at
-            work. Whoever uses a directory next does so too.
+            work, and what was made for versions of tables that nobody reads. Whoever uses a
+            directory next does so too.
         is_dry: Only find it.
 
     Returns:
@@ -72,6 +74,7 @@ def clean(directories: Sequence[Path] = (), *, is_dry: bool = False) -> list[Pat
     found += sweep_runs(is_dry=is_dry) + sweep_runs(SCRATCH_PREFIX, is_dry=is_dry)
     for directory in directories:
         found += sweep_directory(directory, is_dry=is_dry)
+        found += clean_made(directory, is_dry=is_dry)
     return found
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streaming.errors import DataError, ShardCorruptError, StreamingError
+from streaming.errors import CacheError, DataError, ShardCorruptError, StreamingError
 from streaming.format.index import ShardInfo
 from streaming.format.parquet.footer import READING
 from streaming.format.parquet.schema import field_matching, load_schema, plain_schema
@@ -339,7 +339,13 @@ def _kept(extra: Mapping[str, Any]) -> Any:
     if path is None:
         return None
     first, rows = extra["first_row"], extra["rows"]
-    deleted = np.load(path, mmap_mode="r", allow_pickle=False)
+    try:
+        deleted = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise CacheError(
+            f"{path} is gone, which says what rows of the table are deleted: no dataset of this "
+            f"version was open any more. Make the dataset anew."
+        ) from None
     here = deleted[np.searchsorted(deleted, first) : np.searchsorted(deleted, first + rows)]
     kept = np.ones(rows, np.bool_)
     kept[here - first] = False

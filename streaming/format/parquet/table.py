@@ -415,7 +415,7 @@ class _Table:
         buffer = io.BytesIO()
         np.save(buffer, np.asarray(deleted, np.int64), allow_pickle=False)
         digest = get_hash("xxh3_128", buffer.getvalue())
-        path = self._request.kept / f"deleted-{digest}.npy"
+        path = self._request.made / f"deleted-{digest}.npy"
         if not path.exists():
             part = part_path(path)
             with translated(f"Can't keep an index at {path}"):
