@@ -159,6 +159,8 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         StoreError: The index can't be had.
     """
 
+    _laid_out: tuple[tuple[OrderSpec, World, Position], Layout] | None = None
+
     def __init__(
         self,
         *,
@@ -288,7 +290,7 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
     def __getstate__(self) -> dict[str, Any]:
         refuse_accelerate(self._parallel_world())
         # A DataLoader worker goes on with the record; whoever else has a copy makes his own.
-        return {**self.__dict__, "_run": None, "_owner": 0}
+        return {**self.__dict__, "_run": None, "_owner": 0, "_laid_out": None}
 
     # --- What there is ------------------------------------------------------------------------
 
@@ -450,9 +452,14 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         return layout.seen_after(batches)
 
     def _layout(self, start: Start, num_workers: int = 0) -> Layout:
+        """The batches from a place to the end of the epoch; the newest is kept."""
         self._read_versions(start.versions)
         world = self._world.with_workers(num_workers, 0).replicate(self._config.order.replication)
-        return arrange(self._order(start), self._shares, world, self._position(start)).layout
+        asked = (self._order(start), world, self._position(start))
+        if self._laid_out is None or self._laid_out[0] != asked:
+            order, world, position = asked
+            self._laid_out = asked, arrange(order, self._shares, world, position).layout
+        return self._laid_out[1]
 
     def _begin(self) -> Start:
         info, handoff = get_worker_info(), self._handoff
@@ -891,6 +898,7 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
             )
             for stream, version in zip(self.streams, versions, strict=True)
         ]
+        self._laid_out = None
         self._table = ShardTable.concatenate([part.index.table for part in self._parts])
         self._describe_shards()
         self._shares, self.epoch_size = weigh_streams(

@@ -105,11 +105,16 @@ class DevicePerStreamLayout(StreamLayout):
 
     def _real_count(self, row: Ids, node: int, rank: int) -> Ids:
         batch = row * self.world.num_ranks + node * self.world.ranks_per_node + rank
-        source, _, _ = self._who(batch)
         if not len(self._sizes):
             return np.zeros_like(row)
-        counts = np.minimum(self._sizes, self._entries)[source]
-        return np.where(source < 0, 0, counts)
+        counts = np.zeros_like(row)
+        # Where all batches have one size, it need not be drawn whose a full one is.
+        is_plain = (self._sizes == self.batch_size).all()
+        is_full = (batch // self.world.num_nodes < self._full) & is_plain
+        counts[is_full] = self.batch_size
+        source, _, _ = self._who(batch[~is_full])
+        counts[~is_full] = np.where(source < 0, 0, np.minimum(self._sizes, self._entries)[source])
+        return counts
 
     def _real_positions(self, row: Ids, node: Ids, rank: Ids, place: Ids) -> Ids:
         ranks = self.world.ranks_per_node

@@ -23,6 +23,7 @@ from streaming.storage.store import Store, part_path, translated
 from streaming.storage.stores.local import LocalStore
 
 __all__ = [
+    "DECODED_FOLDER",
     "MADE_ENDING",
     "Entry",
     "Export",
@@ -41,6 +42,8 @@ _SAVE_SECONDS = 30.0
 
 # Of folders with what readers need besides an index. They go when nobody reads by it any more.
 MADE_ENDING = ".made"
+# In the cache, of decoded files and of parts of files that they are made of.
+DECODED_FOLDER = "decoded"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

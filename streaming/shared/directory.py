@@ -7,10 +7,12 @@ nobody is at work; it is made again from what lies in the directory.
 
 import itertools
 import logging
+import math
 import os
+import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -20,6 +22,7 @@ from numpy.typing import NDArray
 
 from streaming.errors import CacheError, StreamingError
 from streaming.format.index import Index
+from streaming.format.indexing import DECODED_FOLDER
 from streaming.hashing import get_hash
 from streaming.shared.counts import Counts, Stats, gather
 from streaming.shared.files import Claim, ShardFiles, target_of_part
@@ -49,12 +52,14 @@ logger = logging.getLogger(__name__)
 
 STATE_VARIABLE = "STREAMING_STATE_DIR"
 
-_TABLE, _COUNTS = "shards.tbl", "counts"
+_COUNTS = "counts"
+_STRANGERS_SECONDS = 0.5  # for which the bytes of others' files are believed
+_STRANGERS_SHARE = 50  # times as long as it takes to measure them, if that is more
 
 _RAW_OURS, _ZIP_OURS, _ZIP_KEPT = 1, 2, 4
 _MADE = 8  # From this bit on, the flags count how often the shard was made.
 
-# A record of `shards.tbl`. Bytes are those that lie there, or are promised to a shard that is being
+# A record of the table. Bytes are those that lie there, or are promised to a shard that is being
 # prepared. They and the flags change under the shard's lock, `last_use_ns` under none.
 _RECORD = np.dtype([("raw", "<i8"), ("zip", "<i8"), ("last_use_ns", "<i8"), ("flags", "<i8")])
 
@@ -67,11 +72,24 @@ class CacheDirectory:
         path: Where it is.
         digest: Digest of its index.
         is_chosen: Whether that has been made of some shards of the index that is there.
+        is_made: Whether the index was made here. Then there may be others of the same directory,
+            as of other columns or versions, each with a table of its own.
     """
 
     path: Path
     digest: str
     is_chosen: bool = False
+    is_made: bool = False
+
+    @property
+    def table(self) -> Path:
+        """What is known of the shards."""
+        return state_path(self.path) / f"shards{self.suffix}.tbl"
+
+    @property
+    def suffix(self) -> str:
+        """What tells files of several indexes apart."""
+        return f"-{self.digest[:16]}" if self.is_made else ""
 
 
 class DirectoryState:
@@ -91,8 +109,11 @@ class DirectoryState:
 
     def __init__(self, directory: CacheDirectory, index: Index) -> None:
         self._root = state_path(directory.path)
+        self._directory, self._index = directory, index
+        self._strangers, self._measured = 0, -math.inf
         self._stripes = Stripes(self._root)
         self._lease = FileLock(self._root / "lease")
+        self._own_lease = FileLock(self._root / f"shards{directory.suffix}.lease")
         try:
             with state_errors(directory.path):
                 make_directory(self._root)
@@ -101,16 +122,19 @@ class DirectoryState:
                     self._lease.acquire(shared=True)
                 with self.room().exclusive():
                     records = self._open_table(directory, index, is_alone).records
-                    self._inode = (self._root / _TABLE).stat().st_ino
+                    self._inode = directory.table.stat().st_ino
+                    if directory.is_made:
+                        self._own_lease.acquire(shared=True)
                 if is_alone:
                     self._lease.acquire(shared=True)
         except BaseException:
+            self._own_lease.release()
             self._lease.release()  # An error may be kept, and this object with it.
             raise
         self._raw, self._zip = records["raw"], records["zip"]
         self._last_use_ns, self._flags = records["last_use_ns"], records["flags"]
         self.counts = Counts(self._root / _COUNTS)
-        self.needs = Needs(self._root / "needs")
+        self.needs = Needs(self._root / f"needs{directory.suffix}")
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("The state of a directory is open in one process; it can't be pickled.")
@@ -122,6 +146,7 @@ class DirectoryState:
         """Give back the lease."""
         self.needs.close()
         self.counts.close()
+        self._own_lease.release()
         self._lease.release()
 
     def is_current(self) -> bool:
@@ -131,7 +156,7 @@ class DirectoryState:
             OSError: It can't be told.
         """
         try:
-            return (self._root / _TABLE).stat().st_ino == self._inode
+            return self._directory.table.stat().st_ino == self._inode
         except (FileNotFoundError, NotADirectoryError):
             return False
 
@@ -169,6 +194,70 @@ class DirectoryState:
         own: NDArray[np.int64] = self._raw * (self._flags & _RAW_OURS != 0)
         own += self._zip * (self._flags & _ZIP_OURS != 0)
         return own
+
+    def strangers(self) -> int:
+        """Bytes of decoded files and parts of files that belong to other indexes.
+
+        Of another version or other columns, and of a job that is at work or was. As they were some
+        seconds ago.
+        """
+        begun = time.monotonic()
+        if self._directory.is_made and begun >= self._measured:
+            self._strangers = measure(Path(entry.path) for entry in self._stranger_files())
+            took = time.monotonic() - begun
+            self._measured = begun + max(_STRANGERS_SECONDS, _STRANGERS_SHARE * took)
+        return self._strangers
+
+    def drop_strangers(self, excess: int) -> int:
+        """Remove others' files, the oldest first, if nobody is at work who could need them.
+
+        For the holder of `room`.
+
+        Args:
+            excess: Bytes to remove, if there are as many.
+
+        Returns:
+            Bytes that were removed.
+        """
+        if not self._strangers or self._has_others():
+            return 0
+        freed = 0
+        for entry in sorted(self._stranger_files(), key=_age):
+            if freed >= excess:
+                break
+            with suppress(FileNotFoundError, PermissionError):
+                size = entry.stat().st_size
+                os.unlink(entry.path)
+                freed += size
+        self._strangers -= min(freed, self._strangers)
+        return freed
+
+    def _has_others(self) -> bool:
+        """Whether there are processes here that read by another index."""
+        for path in self._root.glob("shards-*.lease"):
+            lease = FileLock(path)
+            if path == self._own_lease.path:
+                continue
+            if not lease.acquire(blocking=False):
+                return True
+            lease.release()
+        return False
+
+    def _stranger_files(self) -> list[os.DirEntry[str]]:
+        names = itertools.chain.from_iterable(
+            self._index.basenames("raw") + self._index.basenames("zip")
+        )
+        known = {name for name in names if name.startswith(f"{DECODED_FOLDER}/")}
+        try:
+            with os.scandir(self._directory.path / DECODED_FOLDER) as entries:
+                return [
+                    entry
+                    for entry in entries
+                    if f"{DECODED_FOLDER}/{entry.name}" not in known
+                    and target_of_part(entry.name, any_node=True) is None
+                ]
+        except FileNotFoundError:
+            return []
 
     # For the holder of the shard's lock.
 
@@ -211,7 +300,9 @@ class DirectoryState:
 
     def _open_table(self, directory: CacheDirectory, index: Index, is_alone: bool) -> SharedTable:
         """The table, built anew from a listing unless it is there and others use it."""
-        path = self._root / _TABLE
+        path = directory.table
+        if is_alone:
+            _drop_others(self._root, directory.suffix)
         old = SharedTable.open(path, _RECORD, len(index), directory.digest)
         if old is not None and not is_alone:
             return old
@@ -270,8 +361,7 @@ def sweep_parts(directory: CacheDirectory, index: Index) -> None:
             target_of_part(name, any_node=True) for name in names
         )
         if not has_left and index.table.zip_bytes.any():
-            path = state_path(directory.path) / _TABLE
-            table = SharedTable.open(path, _RECORD, len(index), directory.digest)
+            table = SharedTable.open(directory.table, _RECORD, len(index), directory.digest)
             has_left = table is not None and bool(_find_spent_zips(table.records).any())
         if has_left:
             DirectoryState(directory, index).close()
@@ -312,6 +402,24 @@ def sweep_directory(directory: Path, *, is_dry: bool = False) -> list[Path]:
     finally:
         lease.release()
     return found
+
+
+def _drop_others(root: Path, suffix: str) -> None:
+    """Remove what is known of shards by other indexes than this one. For whoever is alone."""
+    own = {f"shards{suffix}.tbl", f"shards{suffix}.lease"}
+    for path in itertools.chain(root.glob("shards*.tbl"), root.glob("shards-*.lease")):
+        if path.name not in own:
+            with suppress(PermissionError):  # Another user's.
+                path.unlink(missing_ok=True)
+    for path in root.glob("needs-*"):
+        if path.name != f"needs{suffix}":
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _age(entry: os.DirEntry[str]) -> float:
+    with suppress(FileNotFoundError):
+        return entry.stat().st_mtime
+    return 0.0
 
 
 class _Listing:

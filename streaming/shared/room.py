@@ -52,7 +52,9 @@ class Room:
         self._told: set[int] = set()  # states, by identity, that know what is needed here
         if limit is not None and len(shelf):
             self._check_limit(limit)
-            if limit >= self._needs.sum():
+            # Other indexes of a directory may have files there.
+            has_others = any(part.directory.is_made for part, _ in self._roots.values())
+            if limit >= self._needs.sum() and not has_others:
                 self.limit = None  # All there is finds room.
 
     def pin(self, shards: Sequence[int]) -> None:
@@ -79,8 +81,14 @@ class Room:
         self._begun_ns = time.time_ns()
 
     def used(self) -> int:
-        """Bytes that are here or promised."""
-        return sum(self._used_by(part) for part, _ in self._roots.values())
+        """Bytes that are here or promised, those of other indexes of a directory as well."""
+        parts = [part for part, _ in self._roots.values()]
+        return sum(map(self._used_by, parts)) + sum(state.strangers() for state in self._states())
+
+    def _states(self) -> list[DirectoryState]:
+        """The states of directories that are open."""
+        found = (self._shelf.open_state(part) for part, _ in self._roots.values())
+        return [state for state in found if state is not None]
 
     def coldest(self) -> int | None:
         """The shard that was not used for longest, of those that were fetched or made here."""
@@ -165,6 +173,8 @@ class Room:
         excess = self.used() - limit
         if ahead:
             excess += self._needed_before(shard, next_use)
+        for state in self._states() if excess > 0 else ():
+            excess -= state.drop_strangers(excess)
         if excess <= 0:
             return excess
         victims, sizes = self._victims(next_use, ahead)

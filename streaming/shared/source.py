@@ -105,7 +105,7 @@ def obtain_made_index(
             index = make(directory)
             if owner is None or (owner.remote, owner.index) != (identity, digest):
                 write_origin(directory, Origin(remote=identity, index=digest, is_made=True))
-        return index, CacheDirectory(directory, digest)
+        return index, CacheDirectory(directory, digest, is_made=True)
 
     return _in_own_directory(Path(os.path.abspath(local)), identity, obtain)
 

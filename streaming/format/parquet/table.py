@@ -21,7 +21,7 @@ from streaming.errors import (
     TransientStoreError,
 )
 from streaming.format.index import FileInfo, Index, ShardInfo, build_index
-from streaming.format.indexing import IndexRequest, in_threads
+from streaming.format.indexing import DECODED_FOLDER, IndexRequest, in_threads
 from streaming.format.listing import DataFile
 from streaming.format.parquet.chunks import ChunkScanner
 from streaming.format.parquet.decode import constant, dump_schema
@@ -55,7 +55,7 @@ __all__ = ["FOLDER", "UNITS", "TableFile", "find_footers", "index_table"]
 Ints = NDArray[np.int64]
 
 # Folder of the cache for Arrow files, and for parts of Parquet files they are made from.
-FOLDER = "decoded"
+FOLDER = DECODED_FOLDER
 
 # How large a shard becomes, in bytes before compression: neighbouring row groups of a file go
 # together up to this. A row group is never cut.

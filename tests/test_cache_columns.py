@@ -1,0 +1,86 @@
+"""Jobs that read different columns, or versions, through one cache directory."""
+
+import gc
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streaming import StreamingDataset
+from streaming.shared import directory
+
+ROWS, FILES = 500, 12
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Files of two columns, each of which takes 4,000 bytes."""
+    arrow = pytest.importorskip("pyarrow", reason="needs pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
+    (tmp_path / "table").mkdir()
+    for file in range(FILES):
+        numbers = np.arange(ROWS) + file * ROWS
+        parquet.write_table(
+            arrow.table({"a": numbers, "b": -numbers}),
+            tmp_path / "table" / f"{file:02d}.parquet",
+            compression="none",
+            use_dictionary=False,
+        )
+    return tmp_path / "table"
+
+
+@pytest.fixture
+def open_column(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str, int | None], StreamingDataset]:
+    monkeypatch.setattr(directory, "_STRANGERS_SECONDS", 0.0)
+    monkeypatch.setattr(directory, "_STRANGERS_SHARE", 0.0)
+
+    def open_it(column: str, limit: int | None = None) -> StreamingDataset:
+        cache = str(table.parent / "cache")
+        return StreamingDataset(
+            remote=str(table), local=cache, columns=[column], batch_size=50, cache_limit=limit
+        )
+
+    return open_it
+
+
+def on_disk(table: Path) -> int:
+    found = (table.parent / "cache").rglob("*")
+    return sum(p.stat().st_size for p in found if p.is_file() and ".streaming" not in p.parts)
+
+
+def test_jobs_of_different_columns_do_not_take_the_cache_from_each_other(
+    open_column: Callable[[str, int | None], StreamingDataset],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each made the table of the directory anew for itself, and the other took it for removed."""
+    one, other = open_column("a", None), open_column("b", None)
+    for _ in range(2):
+        pairs = zip(one, other, strict=True)
+        assert [(row["a"], row2["b"]) for row, row2 in pairs] == [
+            (i, -i) for i in range(ROWS * FILES)
+        ]
+    assert not caplog.text
+    assert one.stats().misses == other.stats().misses == FILES
+
+
+def test_a_limit_counts_what_others_have_in_the_directory(
+    table: Path, open_column: Callable[[str, int | None], StreamingDataset]
+) -> None:
+    one = open_column("a", None)
+    assert sum(1 for _ in one) == ROWS * FILES
+    theirs = on_disk(table)
+    other = open_column("b", theirs + 20_000)
+    assert sum(1 for _ in other) == ROWS * FILES
+    assert theirs < on_disk(table) <= theirs + 20_000
+    assert other.stats().evictions
+    assert not one.stats().evictions
+    # What nobody needs any more goes first.
+    del one
+    gc.collect()
+    before = other.stats().evictions
+    assert sum(1 for _ in other) == ROWS * FILES
+    assert on_disk(table) <= theirs + 20_000
+    assert other.stats().evictions - before < FILES // 2
