@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from streaming.errors import ConfigError, OutputExistsError
+from streaming.errors import ConfigError, OutputExistsError, StoreError
 from streaming.format.index import get_index_basename
 from streaming.storage import Store, join_key, open_store
 from streaming.storage.store import find, part_path, translated
@@ -23,6 +23,7 @@ __all__ = [
     "remove_if_empty",
     "split_out",
     "write_file",
+    "write_new_file",
 ]
 
 logger = logging.getLogger(__name__)
@@ -132,6 +133,38 @@ def write_file(path: Path, data: bytes) -> None:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def write_new_file(path: Path, data: bytes) -> None:
+    """Write a file whose name nobody has taken, and that has it only once it is whole.
+
+    Raises:
+        StoreError: It can't be written, or its name is taken: somebody else writes here, too, and
+            a dataset would be made of the files of both.
+    """
+    part = part_path(path)
+    try:
+        with translated(f"Can't write {len(data)} bytes to {path}"):
+            part.write_bytes(data)
+            _give_name(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _give_name(part: Path, path: Path) -> None:
+    try:
+        os.link(part, path)  # Unlike a rename it replaces nothing.
+        return
+    except FileExistsError:
+        is_taken = True
+    except OSError:  # This file system has no second names for a file.
+        is_taken = path.exists()
+    if is_taken:
+        raise StoreError(
+            f"Can't write {path}, for it is there already. The directory was empty at first, so "
+            "somebody else writes to it, too, such as another rank. Give each writer its own."
+        )
+    part.replace(path)
 
 
 def remove_if_empty(path: Path) -> None:

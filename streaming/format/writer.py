@@ -34,7 +34,7 @@ from streaming.format.output import (
     open_remote,
     remove_if_empty,
     split_out,
-    write_file,
+    write_new_file,
 )
 from streaming.format.own import OwnEncoder
 from streaming.format.reader import Sample
@@ -433,7 +433,7 @@ class Writer:
                 data = compress(self.compression, data)
                 entry[f"zip_{part}"] = self._describe(name, data)
             path = self.local / name
-            write_file(path, data)
+            write_new_file(path, data)
             if self._uploads is not None:
                 self._bar.add()
                 self._uploads.submit(path, name, then=partial(self._on_upload, path))
@@ -460,16 +460,29 @@ class Writer:
         raise self._failure
 
     def _publish_index(self, shards: Sequence[Mapping[str, Any]]) -> None:
-        path = self.local / get_index_basename()
-        part = part_path(path)
-        with translated(f"Can't write {path}"):
-            part.write_bytes(dump_index(shards))
+        path, document = self.local / get_index_basename(), dump_index(shards)
+        stays = self._store is None or self.options.keep_local
+        if stays:
+            self._check_files(shards)
         if self._store is not None:
+            part = part_path(path)
+            with translated(f"Can't write {path}"):
+                part.write_bytes(document)
             publish(self._store, part, join_key(self._prefix, path.name), retry=self._retry)
-            if not self.options.keep_local:
-                part.unlink()
-                return
-        part.replace(path)
+            part.unlink()
+        if stays:
+            write_new_file(path, document)
+
+    def _check_files(self, shards: Sequence[Mapping[str, Any]]) -> None:
+        """See whether all that the index will name is still there."""
+        files = (
+            shard.get(f"zip_{part}") or shard.get(f"raw_{part}")
+            for shard in shards
+            for part in ("data", "meta")
+        )
+        for path in (self.local / file["basename"] for file in files if file):
+            if not path.is_file():
+                raise StoreError(f"{path} was removed while the dataset was written.")
 
     def _stop(self, failure: BaseException | None) -> None:
         """End all threads; what has not begun is called off."""

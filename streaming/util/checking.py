@@ -114,7 +114,8 @@ def check_encodings(columns: object) -> None:
     """The columns that a writer is given: names of encodings by names of columns, one at least.
 
     Raises:
-        ConfigError: They are something else.
+        ConfigError: They are something else, or a name is no text that UTF-8 can say: what lists
+            the columns is read as that.
     """
     pairs = columns.items() if isinstance(columns, Mapping) else ()
     if not pairs or not all(isinstance(text, str) for pair in pairs for text in pair):
@@ -122,6 +123,11 @@ def check_encodings(columns: object) -> None:
             "`columns` must give the name of an encoding for each column, of which there is one "
             f"at least, as in {{'text': 'str'}}, but is {columns!r}."
         )
+    for name, _ in pairs:
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            raise ConfigError(f"No column can be called {name!r}: {error}.") from None
 
 
 def nearest(name: str, known: Collection[str]) -> str:

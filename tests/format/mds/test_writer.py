@@ -1,5 +1,6 @@
 """Writing datasets: shards, the index last, and what is left when something goes wrong."""
 
+import errno
 import json
 import os
 import signal
@@ -29,9 +30,11 @@ from streaming.errors import (
     UnknownNameError,
 )
 from streaming.format import Sample
+from streaming.format.json import JSONWriter
 from streaming.format.mds import MDSEncoder, MDSWriter
 from streaming.format.mds.layout import build_layout
 from streaming.format.mds.writer import _encode_slowly
+from streaming.format.xsv import CSVWriter
 from streaming.storage import stores
 from streaming.storage.store import Store
 from streaming.storage.stores.fault import Delay, Fail, FaultStore
@@ -364,6 +367,13 @@ def test_a_column_may_be_called_anything(tmp_path: Path) -> None:
     assert read(tmp_path / "out", tmp_path) == [{name: i for i, name in enumerate(odd)}]
 
 
+@pytest.mark.parametrize("writer", [MDSWriter, JSONWriter, CSVWriter])
+def test_a_column_whose_name_no_index_can_hold_is_refused(tmp_path: Path, writer: Any) -> None:
+    with pytest.raises(ConfigError, match="No column can be called"):
+        writer(columns={"a": "int", "\ud800": "int"}, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 class TestEnds:
     def test_case_F14_an_exception_in_the_block_leaves_no_index(self, tmp_path: Path) -> None:
         with (
@@ -437,6 +447,59 @@ class TestEnds:
                 writer.write(sample)
         assert "index.json" not in names(out)
         assert not any(".part" in name for name in names(out))
+
+    def test_of_two_writers_to_one_directory_one_fails(self, tmp_path: Path) -> None:
+        out = tmp_path / "out"
+        first, second = (MDSWriter(columns=COLUMNS, out=out, sample_limit=2) for _ in range(2))
+        for i in range(6):
+            first.write({"i": i, "s": "first"})
+        assert len(first.shards) == 2
+        for i in range(2):
+            second.write({"i": i, "s": "other"})
+        with pytest.raises(StoreError, match=r"00000\.mds, for it is there already.*somebody else"):
+            second.finish()
+        assert "index.json" not in names(out)
+        first.finish()
+        assert [sample["s"] for sample in read(out, tmp_path)] == ["first"] * 6
+        assert not any(".part" in name for name in names(out))
+
+    def test_an_index_of_another_writer_is_not_replaced(self, tmp_path: Path) -> None:
+        out = tmp_path / "out"
+        with (
+            pytest.raises(StoreError, match=r"index\.json, for it is there already"),
+            MDSWriter(columns=COLUMNS, out=out) as writer,
+        ):
+            (out / "index.json").write_text("theirs")
+            writer.write({"i": 1, "s": ""})
+        assert (out / "index.json").read_text() == "theirs"
+
+    def test_a_file_system_without_hard_links_will_do(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(*args: object) -> None:
+            raise OSError(errno.EPERM, "no links here")
+
+        monkeypatch.setattr(os, "link", refuse)
+        out = tmp_path / "out"
+        write(out, 6, sample_limit=2)
+        assert read(out, tmp_path) == samples(6)
+        with (
+            pytest.raises(StoreError, match="there already"),
+            MDSWriter(columns=COLUMNS, out=tmp_path / "other") as writer,
+        ):
+            (tmp_path / "other" / "shard.00000.mds").write_bytes(b"theirs")
+            writer.write({"i": 1, "s": ""})
+
+    def test_shards_that_were_removed_meanwhile_get_no_index(self, tmp_path: Path) -> None:
+        out = tmp_path / "out"
+        writer = MDSWriter(columns=COLUMNS, out=out, sample_limit=2)
+        for sample in samples(6):
+            writer.write(sample)
+        assert len(writer.shards) == 2
+        (out / "shard.00001.mds").unlink()
+        with pytest.raises(StoreError, match=r"shard\.00001\.mds was removed"):
+            writer.finish()
+        assert "index.json" not in names(out)
 
 
 class TestRemote:
