@@ -334,10 +334,9 @@ class ShardCache:
             "missing is fetched again.",
             part.directory.path,
         )
-        self._shelf.renew(part)
-        state = self._shelf.state(part)
         restore_origin(part.directory, part.source)
-        return state
+        self._shelf.renew(part)
+        return self._shelf.state(part)
 
     def _count(self, place: Place, **amounts: int) -> None:
         self._counts.add(**amounts)
@@ -349,8 +348,10 @@ class ShardCache:
         if self.limit is not None and place.part.can_make:
             with suppress(CacheError):  # Read-only: nothing is evicted there, if all is whole.
                 self._shelf.state(place.part).touch(place.local)
+        state = self._shelf.open_state(place.part)
         try:
-            return self._read(place, columns)
+            if state is None or state.is_current():
+                return self._read(place, columns)
         except FileNotFoundError:
             pass  # It never came, or was removed a moment ago.
         begun = time.monotonic()

@@ -186,6 +186,29 @@ def test_a_cache_that_is_gone_under_a_run_is_made_anew(
     assert [sample["x"] for sample in again] == ALL
 
 
+@pytest.mark.parametrize("whose", ["another source's", "a later version's"])
+def test_a_cache_that_became_of_other_data_under_a_run_is_not_mixed_with_them(
+    tmp_path: Path, remote: Path, running: StreamingDataset, whose: str
+) -> None:
+    other = tmp_path / "other" if whose == "another source's" else remote
+    samples = iter(running)
+    read = names(samples, 4)
+    shutil.rmtree(tmp_path / "local")
+    if other != remote:
+        shutil.copytree(remote, other)
+    for shard in other.glob("*.mds"):
+        shard.write_bytes(shard.read_bytes()[:-1] + b"!")
+    if other == remote:
+        (other / "index.json").write_text((other / "index.json").read_text() + "\n")
+    late = StreamingDataset(remote=str(other), local=str(tmp_path / "local"), batch_size=1)
+    theirs = [sample["x"] for sample in late]
+    assert sum(value.endswith(b"!") for value in theirs) == SHARDS
+    with pytest.raises(CacheConflictError, match="Nothing is mixed"):
+        read += names(samples, len(ALL))
+    assert read == ALL[: len(read)]
+    assert [sample["x"] for sample in late] == theirs
+
+
 def test_two_runs_meet_again_in_a_cache_that_was_removed(
     tmp_path: Path, remote: Path, open_cache: OpenCache
 ) -> None:

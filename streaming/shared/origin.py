@@ -180,11 +180,25 @@ def mark_of(source: Source) -> str | None:
 
 
 def restore_origin(directory: CacheDirectory, source: Source | None) -> None:
-    """Say again whose files a directory holds, whose state was removed under a run."""
-    if source is not None and origin_of(directory.path) is None:
-        with locked(directory.path):
-            origin = Origin(remote=identity_of(source), index=directory.digest, mark="")
-            write_origin(directory.path, origin)
+    """Say again whose files a directory holds, whose state was removed under a run.
+
+    Raises:
+        CacheConflictError: Another run has put files of another source there since.
+    """
+    if source is None:
+        return
+    with locked(directory.path):
+        owner, remote = origin_of(directory.path), identity_of(source)
+        if owner is None:
+            write_origin(directory.path, Origin(remote=remote, index=directory.digest, mark=""))
+        elif not owner.is_made and owner.remote != remote:
+            raise CacheConflictError(
+                f"{directory.path} was removed under this run, which reads {remote}, and holds "
+                f"files of {owner.remote} now. Nothing is mixed: go on from a state, with another "
+                f"`local`."
+            )
+        elif not owner.is_made and owner.index != directory.digest and not directory.is_chosen:
+            raise CacheConflictError(changed(directory.path, remote))
 
 
 def changed(directory: Path, remote: str) -> str:
