@@ -35,6 +35,7 @@ __all__ = [
     "as_token",
     "open_cursor",
     "read_again",
+    "takes_rng",
     "wants_rng",
 ]
 
@@ -301,7 +302,7 @@ class RawItemProcessor(ABC):
     @property
     def wants_rng(self) -> bool:
         """Whether the method that is used has a parameter `rng`."""
-        return _has_rng(getattr(self, "expand", None) or self.process)
+        return takes_rng(getattr(self, "expand", None) or self.process)
 
 
 class SampleBatcher(ABC):
@@ -364,11 +365,15 @@ def wants_rng(processor: RawItemProcessor) -> bool:
     """Whether a processor wants random numbers, also if it is not a RawItemProcessor."""
     if hasattr(processor, "wants_rng"):
         return bool(processor.wants_rng)
-    return _has_rng(getattr(processor, "expand", None) or processor.process)
+    return takes_rng(getattr(processor, "expand", None) or processor.process)
 
 
-def _has_rng(function: Callable[..., Any]) -> bool:
-    return "rng" in inspect.signature(function).parameters
+def takes_rng(function: Callable[..., Any]) -> bool:
+    """Whether a function has a parameter `rng`. Those of C without a signature have none."""
+    try:
+        return "rng" in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
 
 
 def _overrides(role: object, method: str, base: type) -> bool:

@@ -5,7 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from streaming.dataflow.base import RawItem, RawItemProcessor, Sample, SkipItem, wants_rng
+from streaming.dataflow.base import (
+    RawItem,
+    RawItemProcessor,
+    Sample,
+    SkipItem,
+    takes_rng,
+    wants_rng,
+)
 
 __all__ = ["Chain", "ExpandProcessor", "FilterProcessor", "IdentityProcessor", "MapProcessor"]
 
@@ -17,57 +24,76 @@ class IdentityProcessor(RawItemProcessor):
         return item
 
 
-class MapProcessor(RawItemProcessor):
+class _FunctionProcessor(RawItemProcessor):
+    """Does its work by a function, which gets random numbers if it has a parameter for them."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._takes_rng = takes_rng(function)
+
+    @property
+    def wants_rng(self) -> bool:
+        return self._takes_rng
+
+
+class MapProcessor(_FunctionProcessor):
     """Makes a sample by a function.
 
     Args:
-        function: From an item to a sample, or to None to drop it.
+        function: From an item to a sample, or to None to drop it. If it has a parameter `rng`, it
+            is called with a generator as well.
         size: From an item to what its sample will cost, if that can be told before.
     """
 
     def __init__(
         self,
-        function: Callable[[RawItem], Sample | None],
+        function: Callable[..., Sample | None],
         size: Callable[[RawItem], float] | None = None,
     ) -> None:
+        super().__init__(function)
         self.function = function
         self.size = size
 
-    def process(self, item: RawItem) -> Sample | None:
-        return self.function(item)
+    def process(self, item: RawItem, rng: np.random.Generator | None = None) -> Sample | None:
+        return self.function(item, rng=rng) if self._takes_rng else self.function(item)
 
 
-class FilterProcessor(RawItemProcessor):
+class FilterProcessor(_FunctionProcessor):
     """Drops items.
 
     Args:
-        predicate: Tells whether an item stays.
+        predicate: Tells whether an item stays. If it has a parameter `rng`, it is called with a
+            generator as well.
     """
 
-    def __init__(self, predicate: Callable[[RawItem], bool]) -> None:
+    def __init__(self, predicate: Callable[..., bool]) -> None:
+        super().__init__(predicate)
         self.predicate = predicate
 
-    def process(self, item: RawItem) -> Sample | None:
-        return item if self.predicate(item) else None
+    def process(self, item: RawItem, rng: np.random.Generator | None = None) -> Sample | None:
+        keep = self.predicate(item, rng=rng) if self._takes_rng else self.predicate(item)
+        return item if keep else None
 
 
-class ExpandProcessor(RawItemProcessor):
+class ExpandProcessor(_FunctionProcessor):
     """Makes any number of samples of an item.
 
     Args:
-        function: From an item to its samples. The same item must give the same ones, in order.
+        function: From an item to its samples. The same item must give the same ones, in order. If
+            it has a parameter `rng`, it is called with a generator as well, which is the same for
+            the same item.
     """
 
-    def __init__(self, function: Callable[[RawItem], Iterable[Sample]]) -> None:
+    def __init__(self, function: Callable[..., Iterable[Sample]]) -> None:
+        super().__init__(function)
         self.function = function
 
-    def process(self, item: RawItem) -> Sample | None:
+    def process(self, item: RawItem, rng: np.random.Generator | None = None) -> Sample | None:
         """Give the first sample; loaders call `expand`."""
-        return next(iter(self.expand(item)), None)
+        return next(iter(self.expand(item, rng)), None)
 
-    def expand(self, item: RawItem) -> Iterable[Sample]:
+    def expand(self, item: RawItem, rng: np.random.Generator | None = None) -> Iterable[Sample]:
         """Give all samples."""
-        return self.function(item)
+        return self.function(item, rng=rng) if self._takes_rng else self.function(item)
 
 
 class Chain(RawItemProcessor):

@@ -1,6 +1,5 @@
 """Images as arrays."""
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streaming.dataflow.base import RawItem, RawItemProcessor, Sample
+from streaming.dataflow.base import RawItem, RawItemProcessor, Sample, takes_rng
 from streaming.dataflow.processors.sources import open_bytes
 from streaming.errors import DataError
 from streaming.util.importing import lazy
@@ -51,7 +50,7 @@ class ImageProcessor(RawItemProcessor):
 
     @property
     def wants_rng(self) -> bool:
-        return _has_rng(self.transform)
+        return self.transform is not None and takes_rng(self.transform)
 
     @property
     def size(self) -> Callable[[RawItem], float] | None:
@@ -131,7 +130,3 @@ def _opened(source: Any) -> Iterator[Any]:
 
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
-
-
-def _has_rng(function: Callable[..., Any] | None) -> bool:
-    return function is not None and "rng" in inspect.signature(function).parameters

@@ -1,6 +1,5 @@
 """Clips as arrays, by whichever decoder is there."""
 
-import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
@@ -9,7 +8,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streaming.dataflow.base import RawItem, RawItemProcessor, Sample
+from streaming.dataflow.base import RawItem, RawItemProcessor, Sample, takes_rng
 from streaming.dataflow.processors.sources import open_bytes
 from streaming.errors import ConfigError, DataError, MissingExtraError
 from streaming.util.importing import Registry, lazy
@@ -105,7 +104,7 @@ class VideoProcessor(RawItemProcessor):
 
     @property
     def wants_rng(self) -> bool:
-        return self.transform is not None and "rng" in inspect.signature(self.transform).parameters
+        return self.transform is not None and takes_rng(self.transform)
 
     def process(self, item: RawItem, rng: np.random.Generator | None = None) -> Sample | None:
         decode = self.decoder

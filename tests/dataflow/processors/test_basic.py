@@ -1,16 +1,20 @@
 """Processors of functions, and chains of processors."""
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pytest
 
 from streaming.dataflow import (
+    BatchCollator,
     Chain,
+    DataflowLoader,
     ExpandProcessor,
     FilterProcessor,
     IdentityProcessor,
+    MapDistributor,
     MapProcessor,
     RawItemProcessor,
     SkipItem,
@@ -70,6 +74,45 @@ def test_random_numbers_are_wanted_only_where_they_are_used() -> None:
     assert not wants_rng(Chain(IdentityProcessor()))
     found = Chain(IdentityProcessor(), Noise()).process(1, rng=np.random.default_rng(0))
     assert 1 <= found < 2  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "processor",
+    [
+        MapProcessor(lambda item, rng: item + rng.random()),
+        ExpandProcessor(lambda item, *, rng=None: [item + rng.random() for _ in range(2)]),
+        FilterProcessor(lambda item, rng: rng.random() < 0.5),
+    ],
+)
+def test_a_function_with_a_parameter_for_it_gets_a_generator(processor: RawItemProcessor) -> None:
+    def take(count: int, state: Any = None) -> list[Any]:
+        loader = DataflowLoader(
+            MapDistributor(range(100), shuffle=False),
+            Chain(processor),
+            batch_size=1,
+            collator=Joined(),
+        )
+        if state is not None:
+            loader.load_state_dict(state)
+        return [*islice(loader, count), loader.state_dict()]
+
+    assert wants_rng(processor)
+    *found, _ = take(20)
+    assert found != list(range(20))
+    *begun, state = take(7)
+    assert begun + take(13, state)[:-1] == found
+
+
+class Joined(BatchCollator):
+    def collate(self, samples: list[Any]) -> Any:
+        (sample,) = samples
+        return sample
+
+
+def test_a_function_without_a_signature_gets_the_item_alone() -> None:
+    for function in (dict, int, str.upper, max):
+        assert not wants_rng(MapProcessor(function))
+    assert MapProcessor(dict).process([("a", 1)]) == {"a": 1}
 
 
 def test_a_signal_to_skip_drops_in_a_chain() -> None:
