@@ -4,7 +4,7 @@ import logging
 from typing import Any
 
 from streaming.errors import ConfigError
-from streaming.world import process_group
+from streaming.world import World
 
 __all__ = ["find_coordinates"]
 
@@ -26,7 +26,7 @@ def find_coordinates(parallel_dims: Any = None) -> tuple[int, int]:
         ConfigError: It is none of these, or the mesh does not tell.
     """
     if parallel_dims is None:
-        return _from_process_group()
+        return _from_world()
     if hasattr(parallel_dims, "dp_coord"):
         coord = parallel_dims.dp_coord
         rank, size = coord() if callable(coord) else coord
@@ -39,17 +39,15 @@ def find_coordinates(parallel_dims: Any = None) -> tuple[int, int]:
     )
 
 
-def _from_process_group() -> tuple[int, int]:
-    group = process_group()
-    if group is None:
-        return 0, 1
-    if group[1] > 1:
+def _from_world() -> tuple[int, int]:
+    world = World.detect()
+    if world.num_ranks > 1:
         logger.info(
-            "Each of the %d ranks of torch.distributed gets data of its own. With tensor, pipeline "
-            "or context parallelism give `parallel_dims`, so that ranks of one group get the same.",
-            group[1],
+            "Each of the %d ranks gets data of its own. With tensor, pipeline or context "
+            "parallelism give `parallel_dims`, so that ranks of one group get the same.",
+            world.num_ranks,
         )
-    return group
+    return world.rank, world.num_ranks
 
 
 def _from_mesh(mesh: Any) -> tuple[int, int]:

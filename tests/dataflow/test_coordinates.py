@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from streaming.dataflow import DataflowLoader, MapDistributor
 from streaming.dataflow.coordinates import find_coordinates
 from streaming.errors import ConfigError
 from tests.conftest import RunPython
@@ -80,12 +81,25 @@ def test_what_does_not_tell_is_refused(dims: Any, message: str) -> None:
 def test_a_process_group_tells_and_says_what_that_means(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    import streaming.dataflow.coordinates as module
-
-    monkeypatch.setattr(module, "process_group", lambda: (1, 4))
+    monkeypatch.setattr("streaming.world.process_group", lambda: (1, 4))
     with caplog.at_level(logging.INFO):
         assert find_coordinates() == (1, 4)
     assert "give `parallel_dims`" in caplog.text
+
+
+def test_case_H17_the_environment_tells_before_a_process_group_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    found = []
+    for rank in range(4):
+        monkeypatch.setenv("RANK", str(rank))
+        loader = DataflowLoader(MapDistributor(range(40), epochs=1), batch_size=5)
+        found += [number for batch in loader for number in batch.tolist()]
+    assert sorted(found) == list(range(40))
+    monkeypatch.setattr("streaming.world.process_group", lambda: (1, 2))
+    with pytest.raises(ConfigError, match="process group says rank 1 of 2"):
+        find_coordinates()
 
 
 def test_torch_s_own_groups_and_meshes_tell(run_python: RunPython) -> None:
@@ -94,6 +108,7 @@ def test_torch_s_own_groups_and_meshes_tell(run_python: RunPython) -> None:
 import tempfile
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
+from streaming.dataflow import DataflowLoader, MapDistributor
 from streaming.dataflow.coordinates import find_coordinates
 with tempfile.NamedTemporaryFile() as file:
     dist.init_process_group("gloo", init_method=f"file://{file.name}", rank=0, world_size=1)
