@@ -38,7 +38,7 @@ CASES: dict[str, tuple[str, dict[str, float]]] = {
     "loader:text": ("shuffled, loader, 0 workers", {"mosaic": 100, "hf": 4}),
     "loader:text:2": ("shuffled, loader, 2 workers", {"mosaic": 15, "hf": 2}),
     "loader_columns:text": ("the same by columns, 0 workers", {}),
-    "loader:tokens": ("tokens, loader, 0 workers", {"mosaic": 80, "litdata": 3}),
+    "loader:tokens": ("tokens, loader, 0 workers", {"mosaic": 80, "litdata": 3, "copies": 0.5}),
     "loader_columns:tokens": ("the same by columns", {}),
     "loader:jpeg": ("JPEG to tensors, loader, 0 workers", {"mosaic": 3, "litdata": 1.3, "hf": 1.3}),
     "write:text": ("write, sample by sample", {"mosaic": 3, "array_record": 1.5}),
@@ -146,7 +146,10 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="where datasets are or go (default: temporary)")
     parser.add_argument("--out", type=Path, help="where the measurements go, as JSON")
     args = parser.parse_args()
-    pythons: dict[str, tuple[str, str | None]] = {"ours": (sys.executable, str(ROOT))}
+    pythons: dict[str, tuple[str, str | None]] = {
+        "ours": (sys.executable, str(ROOT)),
+        "copies": (sys.executable, None),
+    }
     installed = venvs.fill(args.install) if args.install else {}
     for text in [*(f"{name}={place}" for name, place in installed.items()), *args.peer]:
         name, _, venv = text.rpartition("=")
