@@ -4,7 +4,7 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from streaming.errors import CacheError, ShardCorruptError
 from streaming.format import open_reader, read_once
-from streaming.format.reader import ShardReader
+from streaming.format.reader import LostIndexError, ShardReader
 from streaming.format.registry import formats
 from streaming.shared.counts import Counts
 from streaming.shared.directory import CacheDirectory, DirectoryState, state_errors, state_path
 from streaming.shared.files import Identity, Source
 from streaming.shared.origin import check_unchanged, restore_origin
+from streaming.shared.pin import Pin
 from streaming.shared.room import Room, evict
 from streaming.shared.shelf import CachePart, Place, Shelf
 from streaming.shared.source import obtain_index
@@ -30,6 +31,10 @@ __all__ = ["CacheDirectory", "CachePart", "ShardCache", "Source", "obtain_index"
 logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 1.0  # how long it is believed that nothing is missing
+_REMOVED = (
+    "The cache in %s was removed or moved under this run. It is made anew, and what is missing is "
+    "fetched again."
+)
 _ATTEMPTS = 5  # at a shard whose files are removed while they are made
 
 _T = TypeVar("_T")
@@ -77,6 +82,7 @@ class ShardCache:
         self._refreshed: set[int] = set()
         self._is_whole, self._looked_at = False, -np.inf
         self._unread: set[int] = set()  # made by this process, and not opened since
+        self._pins: list[Pin | None] = []  # keep what was made anew
         self._reads_once = False
         self._passing: set[int] = set()  # seen so far in their compressed files only
 
@@ -176,10 +182,28 @@ class ShardCache:
         place = self._shelf.find(shard)
         try:
             return self._open(place, columns)
+        except LostIndexError as error:
+            self.remake([shard], error)
+            return self._open(place, columns)
         except ShardCorruptError:
             if not self.refresh(shard):
                 raise
             return self._open(place, columns)
+
+    def remake(self, shards: Iterable[int], error: LostIndexError) -> None:
+        """Make anew what is beside some shards, which was lost with their directory.
+
+        Raises:
+            LostIndexError: That, if nobody can.
+            CacheConflictError: The data are others by now.
+            CacheError, StoreError, ...: As for the index.
+        """
+        parts = [self._shelf.find(shard).part for shard in shards]
+        for part in {part.directory.path: part for part in parts}.values():
+            if part.remake is None:
+                raise error
+            logger.warning(_REMOVED, part.directory.path)
+            self._pins.append(part.remake())
 
     def refresh(self, shard: int) -> bool:
         """Replace a shard in which a reader met damaged bytes.
@@ -329,12 +353,11 @@ class ShardCache:
         with state_errors(part.directory.path):
             if state.is_current():
                 return state
-        logger.warning(
-            "The cache in %s was removed or moved under this run. It is made anew, and what is "
-            "missing is fetched again.",
-            part.directory.path,
-        )
-        restore_origin(part.directory, part.source)
+        logger.warning(_REMOVED, part.directory.path)
+        if part.remake is None:
+            restore_origin(part.directory, part.source)
+        else:
+            self._pins.append(part.remake())
         self._shelf.renew(part)
         return self._shelf.state(part)
 

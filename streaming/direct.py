@@ -7,7 +7,7 @@ read through a cache: each range is a request.
 import itertools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
@@ -32,7 +32,7 @@ from streaming.format import (
     parse_index,
 )
 from streaming.format.column import Column
-from streaming.format.reader import Sample
+from streaming.format.reader import LostIndexError, Sample
 from streaming.format.text.table import RecordTable
 from streaming.hashing import get_hash
 from streaming.runtime import PerProcess, Runtime, checked_ids
@@ -272,6 +272,10 @@ class _NoCache(ShardCache):
 
     def touch(self, shard: int) -> None:
         """Nothing."""
+
+    def remake(self, shards: Iterable[int], error: LostIndexError) -> None:
+        """Nothing, as there is no directory of shards: the error stands."""
+        raise error
 
     def refresh(self, shard: int) -> bool:
         """False: what is damaged here is damaged there."""

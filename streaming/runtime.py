@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from streaming.cache import CachePart, ShardCache
 from streaming.errors import MissingFileError, ShardCorruptError
 from streaming.format.column import Column, Pieces, Stack, inverse, merge_columns, merge_stacks
-from streaming.format.reader import Sample, ShardReader
+from streaming.format.reader import LostIndexError, Sample, ShardReader
 from streaming.prefetch import Prefetcher
 from streaming.shared.counts import CountsFolder
 from streaming.spanner import Spanner
@@ -337,10 +337,10 @@ class Runtime:
             readers = [(self.reader(shard), offsets) for shard, offsets in pieces]
             try:
                 return readers[0][0].take_group(readers, places, wanted)
-            except MissingFileError:  # Another process has evicted one.
+            except (MissingFileError, LostIndexError) as error:  # Another process evicted one.
                 if is_last:
                     raise
-                self._bring_back(shards)
+                self._bring_back(shards, error)
             except ShardCorruptError:  # Of one of them, which only reading each by itself tells.
                 if is_last:
                     raise
@@ -349,9 +349,11 @@ class Runtime:
                     self._take(shard, offsets, method)
         raise AssertionError("It returns or raises.")
 
-    def _bring_back(self, shards: Sequence[int]) -> None:
+    def _bring_back(self, shards: Sequence[int], error: MissingFileError | LostIndexError) -> None:
         """Open shards anew, of which a file was found to be gone, or never to have been there."""
         self.cache.read_once(False)
+        if isinstance(error, LostIndexError):
+            self.cache.remake(shards, error)
         for shard in shards:
             self.forget(shard)
         for shard in shards:
@@ -365,8 +367,8 @@ class Runtime:
         try:
             try:
                 return getattr(self.reader(shard), method)(offsets)
-            except MissingFileError:  # Another process has evicted it.
-                self._bring_back([shard])
+            except (MissingFileError, LostIndexError) as error:  # Another process evicted it.
+                self._bring_back([shard], error)
                 return getattr(self.reader(shard), method)(offsets)
         except ShardCorruptError as error:
             return getattr(self._repaired(shard, error), method)(offsets)

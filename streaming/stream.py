@@ -5,7 +5,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ from streaming.shared.plain import (
     describe_lack,
     find_version,
     obtain_plain_index,
+    remake_plain_index,
 )
 from streaming.shared.source import has_made_index
 from streaming.source import StreamSource
@@ -165,6 +166,7 @@ class Stream(StreamSteps):
         self.version, self.follow = version, follow
         self._files: _Files = remote or local or ""
         self._plain_root: str | None = None  # of files without an index
+        self._plain: PlainData | None = None  # what was said of them, and which version they are
         # What the user gave, apart from what a dataset derives: the stream may serve a second one.
         self._weight = Weight(
             proportion=proportion, repeat=repeat, choose=choose, batch_size=batch_size
@@ -283,6 +285,7 @@ class Stream(StreamSteps):
         """
         self._plain_root, self._is_in_place, self._opened_version = None, False, None
         self._opened_pin = None
+        self._plain = None
         found = self._find_index(self._place(), version)
         self._opened_directory = found[1].path
         return found
@@ -355,9 +358,11 @@ class Stream(StreamSteps):
         """The same for data without an index; None if there is nothing to read."""
         if is_overridden(self, "_download_file"):
             return None  # What there is can't be listed.
-        found = obtain_plain_index(self._plain_data(place, version))
+        data = self._plain_data(place, version)
+        found = obtain_plain_index(data)
         if found is None:
             return None
+        self._plain = dataclasses.replace(data, version=found.version)
         self._plain_root, self._is_in_place = found.root, found.is_in_place
         self._opened_version, self._opened_pin = found.version, found.pin
         return found.index, found.directory
@@ -428,11 +433,22 @@ class Stream(StreamSteps):
         limit = self._decoded_limit(index, directory)
         # What was decoded is much larger than what it was made from, and goes first.
         keep_zip, steps = self.safe_keep_zip or limit is not None, Overrides.of(self)
-        check, table_version = self.validate_hash, self._opened_version
+        plain, check, table_version = self._plain, self.validate_hash, self._opened_version
+        remake = None if plain is None else partial(remake_plain_index, plain, directory)
         # It lives as long as the part: a stream may outlive its datasets.
         pin, self._opened_pin = self._opened_pin, None
         return CachePart(
-            directory, index, source, keep_zip, check, steps, columns, limit, table_version, pin
+            directory,
+            index,
+            source,
+            keep_zip,
+            check,
+            steps,
+            columns,
+            limit,
+            table_version,
+            pin,
+            remake,
         )
 
     def _describe_empty(self, index: Index) -> str:

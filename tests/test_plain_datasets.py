@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import shutil
+import tempfile
 import weakref
 from collections.abc import Iterator
 from functools import partial
@@ -24,7 +25,7 @@ from streaming import (
 )
 from streaming.direct import DirectDataset
 from streaming.errors import (
-    CacheError,
+    CacheConflictError,
     ConfigError,
     EmptyDatasetError,
     MissingFileError,
@@ -452,14 +453,48 @@ def test_an_index_that_comes_later_is_used(folder: Path, tmp_path: Path) -> None
     assert list(make(folder, None)) == ROWS
 
 
-def test_a_cache_that_is_removed_under_a_run_is_told_with_a_way_out(
-    folder: Path, tmp_path: Path
+@pytest.mark.parametrize("is_running", [False, True])
+@pytest.mark.parametrize("removed", [".", ".streaming", ".streaming/index"])
+def test_a_cache_that_is_removed_under_a_run_is_made_anew(
+    removed: str,
+    is_running: bool,
+    folder: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    dataset = make(folder, tmp_path / "cache", predownload=BATCH)
+    iterator = iter(dataset)
+    found = [next(iterator)] if is_running else []
+    shutil.rmtree(tmp_path / "cache" / removed)
+    assert [*found, *iterator] == ROWS
+    assert all("made anew" in record.getMessage() for record in caplog.records)
+    caplog.clear()
+    assert list(make(folder, tmp_path / "cache")) == ROWS
+    assert not [path for path in (tmp_path / "cache").iterdir() if len(path.name) == 16]
+
+
+def test_a_cache_of_files_that_changed_is_not_made_anew(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     dataset = make(folder, tmp_path / "cache")
     shutil.rmtree(tmp_path / "cache")
-    with pytest.raises(CacheError, match="start again"):
+    path = sorted(folder.iterdir())[0]
+    path.write_bytes(path.read_bytes())
+    with pytest.raises((CacheConflictError, ShardCorruptError), match="was replaced"):
         list(dataset)
-    assert list(make(folder, tmp_path / "cache")) == ROWS
+    caplog.clear()
+
+
+def test_an_index_of_files_that_are_read_in_place_is_made_anew(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    (tmp_path / "tmp").mkdir()
+    dataset = make(folder, None)
+    for place in (tmp_path / "tmp").glob("streaming-cache-*"):
+        shutil.rmtree(place)
+    assert list(dataset) == ROWS
 
 
 def test_a_dataset_goes_with_its_last_name(folder: Path) -> None:

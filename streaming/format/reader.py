@@ -17,7 +17,7 @@ from streaming.format.index import ShardInfo
 if TYPE_CHECKING:
     from streaming.format.lazy import Reader
 
-__all__ = ["Column", "Remote", "Sample", "ShardReader", "lost_index"]
+__all__ = ["Column", "LostIndexError", "Remote", "Sample", "ShardReader", "lost_index"]
 
 Sample = dict[str, Any]
 
@@ -25,9 +25,13 @@ Sample = dict[str, Any]
 _BLOCK = 256  # samples that iteration decodes at once
 
 
-def lost_index(path: str | os.PathLike[str]) -> CacheError:
+class LostIndexError(CacheError):
+    """What was made with the index is gone while shards are read."""
+
+
+def lost_index(path: str | os.PathLike[str]) -> LostIndexError:
     """The error for a file that was made with the index, and is gone while shards are read."""
-    return CacheError(
+    return LostIndexError(
         f"{os.fspath(path)} is gone, which was made when the data were indexed. Something has "
         "removed or moved the cache under this run, and only a new dataset makes it anew: start "
         "again, from the last checkpoint if there is one, and leave a cache alone while it is "

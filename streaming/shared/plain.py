@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from streaming.errors import ConfigError, ObjectNotFoundError, StreamingError
+from streaming.errors import CacheConflictError, ConfigError, ObjectNotFoundError, StreamingError
 from streaming.format.index import Index
 from streaming.format.indexing import IndexRequest, drop_changed_copies, local_path
 from streaming.format.listing import DataFile, Place, choose_format, list_files
@@ -27,6 +27,7 @@ from streaming.format.tables import (
 from streaming.hashing import get_hash
 from streaming.shared.directory import CacheDirectory, state_errors, state_path
 from streaming.shared.lock import FileLock
+from streaming.shared.origin import changed
 from streaming.shared.pin import Pin, sweep_made
 from streaming.shared.shelf import CachePart
 from streaming.shared.source import obtain_made_index, public_address
@@ -42,6 +43,7 @@ __all__ = [
     "find_table",
     "find_version",
     "obtain_plain_index",
+    "remake_plain_index",
 ]
 
 logger = logging.getLogger(__name__)
@@ -140,6 +142,22 @@ def obtain_plain_index(data: PlainData) -> PlainIndex | None:
         files = _leave_out_copies(files, listing.root, data.local, data.storage_options)
     identity = f"{name} files of {public_address(listing.root)}: {' '.join(data.place.names)}"
     return _obtain(data, name, listing.root, files, identity)
+
+
+def remake_plain_index(data: PlainData, directory: CacheDirectory) -> Pin | None:
+    """Make an index anew, of which something was removed under a run, in its directory.
+
+    Returns:
+        What keeps it, as `PlainIndex.pin`.
+
+    Raises:
+        CacheConflictError: The data are others by now.
+        CacheError, DataError, StoreError: As for `obtain_plain_index`.
+    """
+    found = obtain_plain_index(data)
+    if found is None or found.directory != directory:
+        raise CacheConflictError(changed(directory.path, str(data.place)))
+    return found.pin
 
 
 def _warn_of_table(data: PlainData, name: str) -> None:

@@ -3,7 +3,7 @@
 import bisect
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,6 +35,8 @@ class CachePart:
             that are here; None: any.
         version: Of the table that it is; None for other data.
         pin: Keeps what reading needs besides files and index; None if there is nothing.
+        remake: Makes anew what an index that was made here needs beside the shards, once that was
+            removed under a run, and gives what keeps that; None: it needs nothing.
     """
 
     directory: CacheDirectory
@@ -47,6 +49,7 @@ class CachePart:
     decoded_limit: int | None = None
     version: int | None = None
     pin: Pin | None = field(default=None, compare=False, repr=False)
+    remake: Callable[[], Pin | None] | None = field(default=None, repr=False, compare=False)
 
     @property
     def can_make(self) -> bool:
