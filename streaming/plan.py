@@ -330,12 +330,14 @@ def _initial_world(spec: OrderSpec, shares: Sequence[Share], world: World, at: P
     if ranks % nodes or (spec.batch_size * world.num_ranks) % ranks:
         raise StateError(
             f"A run that began on {nodes} nodes with {ranks} ranks has no global batches of "
-            f"{world.num_ranks} times {spec.batch_size} samples."
+            f"{world.num_ranks} times {spec.batch_size} samples. Use ranks and a batch size of "
+            f"the same global batch, or load the state without its key 'initial_ranks'."
         )
     if has_own_sizes and ranks != world.num_ranks:
         raise StateError(
             f"The run began on {ranks} ranks and has streams with batch sizes of their own, so it "
-            f"can't go on with the same batches on {world.num_ranks} ranks. Use as many."
+            f"can't go on with the same batches on {world.num_ranks} ranks. Use as many, or load "
+            f"the state without its key 'initial_ranks', for other batches."
         )
     return World(nodes, ranks // nodes, world.workers_per_rank)
 
