@@ -29,12 +29,15 @@ class Room:
         limit: Bytes that they may take; None: any.
         counts: Counts what is evicted, beside the counters of its directory.
 
+    Attributes:
+        limit: The limit, if what the shelf has may come to more.
+
     Raises:
         CacheLimitError: `limit` is below what the largest shard takes while it is prepared.
     """
 
     def __init__(self, shelf: Shelf, limit: int | None, counts: Counts | None = None) -> None:
-        self.limit = limit
+        self.limit = self._total = limit
         self._shelf = shelf
         self._needs = np.concatenate([np.zeros(0, np.int64), *map(_needs, shelf.parts)])
         # One part of each directory that can change, and its first shard.
@@ -52,10 +55,10 @@ class Room:
         self._told: set[int] = set()  # states, by identity, that know what is needed here
         if limit is not None and len(shelf):
             self._check_limit(limit)
-            # Other indexes of a directory may have files there.
-            has_others = any(part.directory.is_made for part, _ in self._roots.values())
-            if limit >= self._needs.sum() and not has_others:
+            if limit >= self._needs.sum():
                 self.limit = None  # All there is finds room.
+                if not any(part.directory.is_made for part, _ in self._roots.values()):
+                    self._total = None  # ... and no other index has files there.
 
     def pin(self, shards: Sequence[int]) -> None:
         """Say which shards are needed next, in order of use; for what was said before."""
@@ -110,7 +113,7 @@ class Room:
         Returns:
             Whether to go on: there is room, or the shard can't wait. If not, nothing is promised.
         """
-        if self.limit is None and self._decoded_limit is None:
+        if self._total is None and self._decoded_limit is None:
             state.promise(place.local, place.files, raw=raw)
             return True
         states = [self._shelf.state(part) for part, _ in self._roots.values()]
@@ -119,12 +122,15 @@ class Room:
                 self._tell(found, first)
         with states[0].room().exclusive():
             state.promise(place.local, place.files, raw=raw)
+            if self._total is not None and (over := self.used() - self._total) > 0:
+                for found in states:  # What nobody needs any more goes first.
+                    over -= found.drop_strangers(over)
             has_room = self._decoded_limit is None or self._shrink(place.shard, ahead) <= 0
-            if self.limit is None:
+            if self._total is None:
                 if ahead and not has_room:
                     state.record(place.local, place.files)
                 return has_room or not ahead
-            excess = self._make(place.shard, self.limit, ahead)
+            excess = self._make(place.shard, self._total, ahead)
             if excess <= 0 and (has_room or not ahead):
                 return True
             if ahead:
@@ -137,7 +143,7 @@ class Room:
                 "prepared, or was there before this library came and is not its to remove. Raise "
                 "the limit, or remove what is not needed from %s.",
                 excess,
-                self.limit,
+                self._total,
                 ", ".join(map(str, self._roots)),
             )
         return True
@@ -173,8 +179,6 @@ class Room:
         excess = self.used() - limit
         if ahead:
             excess += self._needed_before(shard, next_use)
-        for state in self._states() if excess > 0 else ():
-            excess -= state.drop_strangers(excess)
         if excess <= 0:
             return excess
         victims, sizes = self._victims(next_use, ahead)
@@ -198,7 +202,7 @@ class Room:
         parts = [part for part, _ in self._roots.values() if part.decoded_limit is not None]
         decoded = sum(self._shelf.state(part).used(zips=False) for part in parts)
         excess = decoded - (self._decoded_limit or 0)
-        most = excess if self.limit is None else max(excess, self.used() - self.limit)
+        most = excess if self._total is None else max(excess, self.used() - self._total)
         if ahead:
             waiting = self._needed_before(shard, next_use)
             excess, most = excess + waiting, most + waiting
