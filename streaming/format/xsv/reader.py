@@ -207,9 +207,17 @@ class XSVReader(TextReader):
                 f"texts, but are {lists!r:.200}."
             )
         separator, newline = extra.get("separator", cls.separator), extra.get("newline", "\n")
-        return _make_layout(
-            where, *map(tuple, lists), separator, newline, bool(extra.get("quoting", False))
-        )
+        quoting = extra.get("quoting", False)
+        if not (
+            isinstance(separator, str)
+            and (newline is None or isinstance(newline, str))
+            and isinstance(quoting, bool)
+        ):
+            raise IndexFormatError(
+                f"`separator`, `newline` and `quoting` of {where} should be a text, a text or "
+                f"null, and true or false, but are {(separator, newline, quoting)!r:.200}."
+            )
+        return _make_layout(where, *map(tuple, lists), separator, newline, quoting)
 
     def _check_header(self) -> None:
         """See that the names in the file are those of the index, in the same order."""
