@@ -5,6 +5,7 @@ read through a cache: each range is a request.
 """
 
 import itertools
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -212,7 +213,8 @@ class DirectDataset(Array):
         storage_options: Mapping[str, Any] | None = None,
         allow_unsafe_types: bool = False,
     ) -> None:
-        root = "/".join(part.rstrip("/") for part in (remote, split) if part)
+        places = (os.path.expanduser(remote), split)
+        root = "/".join(part.rstrip("/") for part in places if part)
         options = {"timeout": download_timeout, **(storage_options or {})}
         source = StreamSource(root, download_retry, options)
         name = get_index_basename()

@@ -45,6 +45,13 @@ def remote(objects: dict[str, bytes]) -> Iterator[FaultyServer]:
         yield server
 
 
+def test_a_path_may_begin_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with MDSWriter(out="~/data", columns={"number": "int"}) as writer:
+        writer.write({"number": 7})
+    assert DirectDataset("~/data")[0] == {"number": 7}
+
+
 def test_any_sample_is_read_and_negative_places_too(remote: FaultyServer) -> None:
     dataset = DirectDataset(f"{remote.url}/bkt")
     assert len(dataset) == SAMPLES
