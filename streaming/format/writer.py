@@ -41,7 +41,7 @@ from streaming.format.reader import Sample
 from streaming.hashing import get_hash
 from streaming.hashing import hashes as known_hashes
 from streaming.storage import Store, join_key
-from streaming.storage.store import part_path, translated
+from streaming.storage.store import find, part_path, translated
 from streaming.storage.upload import UploadPool, publish
 from streaming.util.checking import check_flag, check_whole
 from streaming.util.importing import lazy
@@ -465,10 +465,17 @@ class Writer:
         if stays:
             self._check_files(shards)
         if self._store is not None:
+            key = join_key(self._prefix, path.name)
+            if find(self._store, key) is not None:
+                raise StoreError(
+                    f"{self.remote} got an index while this dataset was written, so somebody else "
+                    "writes to it, too, such as another rank, and its shards may be of both. Give "
+                    "each writer its own place, and write again."
+                )
             part = part_path(path)
             with translated(f"Can't write {path}"):
                 part.write_bytes(document)
-            publish(self._store, part, join_key(self._prefix, path.name), retry=self._retry)
+            publish(self._store, part, key, retry=self._retry)
             part.unlink()
         if stays:
             write_new_file(path, document)

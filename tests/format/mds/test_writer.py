@@ -539,6 +539,16 @@ class TestRemote:
             writer.write({"i": 1, "s": ""})
         assert names(local) == ["mine"]
 
+    def test_of_two_writers_to_one_remote_the_later_fails(self, store: Shared) -> None:
+        first, second = (MDSWriter(columns=COLUMNS, out="fault://b/x") for _ in range(2))
+        for i, writer in enumerate((first, second)):
+            writer.write({"i": i, "s": "x" * i})
+        first.finish()
+        index = store.read("b/x/index.json")
+        with pytest.raises(StoreError, match="got an index while this dataset was written"):
+            second.finish()
+        assert store.read("b/x/index.json") == index
+
     def test_the_index_comes_last(self, store: Shared) -> None:
         gate = Delay(until=threading.Event(), op="put_file", key="*00000.mds")
         store._plan = [gate]
