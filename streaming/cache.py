@@ -209,16 +209,17 @@ class ShardCache:
         """Replace a shard in which a reader met damaged bytes.
 
         Returns:
-            Whether it was replaced since it was last opened, by this process or another. False if
-            it was before, or can't be: then the damage is in the source.
+            Whether it was replaced since it was last opened, by this process or another; what
+            another has put there may be damaged, too. False if this one did before, or it can't
+            be: then the damage is in the source.
         """
         place = self._shelf.find(shard)
         if shard in self._refreshed or not place.files.can_make():
             return False
-        self._refreshed.add(shard)
 
         def make_anew(state: DirectoryState) -> None:
             if place.files.identity() in (None, self._opened.get(shard)):
+                self._refreshed.add(shard)
                 logger.warning("Made anew, for it is damaged: %s", place.files.raw_paths[-1])
                 self._make(place, state, anew=True)
 

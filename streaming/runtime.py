@@ -371,7 +371,10 @@ class Runtime:
                 self._bring_back([shard], error)
                 return getattr(self.reader(shard), method)(offsets)
         except ShardCorruptError as error:
-            return getattr(self._repaired(shard, error), method)(offsets)
+            try:
+                return getattr(self._repaired(shard, error), method)(offsets)
+            except ShardCorruptError as again:  # It had been replaced, by what is damaged as well.
+                return getattr(self._repaired(shard, again), method)(offsets)
 
     def _repaired(self, shard: int, error: ShardCorruptError) -> ShardReader:
         """A reader of the shard after it was fetched again; where it can't be, `error` stands."""

@@ -371,3 +371,14 @@ def test_case_S8_a_damaged_copy_is_fetched_again_once_and_a_damaged_source_is_na
     dataset = StreamingDataset(**options)
     with pytest.raises(StreamingError, match=r"shard.00001.mds.*should have xxh64 \w+, but has"):
         list(dataset)
+
+
+def test_a_copy_that_is_overwritten_while_it_is_open_is_fetched_again(tmp_path: Path) -> None:
+    remote = write_dataset(tmp_path / "remote", 3)
+    places = {"remote": str(remote), "local": str(tmp_path / "local")}
+    dataset = StreamingDataset(**places, batch_size=1)  # type: ignore[arg-type]
+    first = [each["x"] for each in dataset]
+    for path in (tmp_path / "local").glob("*.mds"):
+        path.write_bytes(b"\xff" * path.stat().st_size)
+    assert [each["x"] for each in dataset] == first
+    assert dataset.stats().repairs == 3
