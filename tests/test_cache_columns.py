@@ -56,14 +56,13 @@ def test_jobs_of_different_columns_do_not_take_the_cache_from_each_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Each made the table of the directory anew for itself, and the other took it for removed."""
-    one, other = open_column("a", None), open_column("b", None)
+    one, other = open_column("a", 30_000), open_column("b", 30_000)
     for _ in range(2):
         pairs = zip(one, other, strict=True)
         assert [(row["a"], row2["b"]) for row, row2 in pairs] == [
             (i, -i) for i in range(ROWS * FILES)
         ]
-    assert not caplog.text
-    assert one.stats().misses == other.stats().misses == FILES
+    assert "removed or moved" not in caplog.text
 
 
 def test_a_limit_counts_what_others_have_in_the_directory(
