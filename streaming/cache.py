@@ -19,7 +19,7 @@ from streaming.format.registry import formats
 from streaming.shared.counts import Counts
 from streaming.shared.directory import CacheDirectory, DirectoryState, state_errors, state_path
 from streaming.shared.files import Identity, Source
-from streaming.shared.origin import check_unchanged, restore_origin
+from streaming.shared.origin import check_origin, check_unchanged, restore_origin
 from streaming.shared.pin import Pin
 from streaming.shared.room import Room, evict
 from streaming.shared.shelf import CachePart, Place, Shelf
@@ -81,6 +81,7 @@ class ShardCache:
         self._opened: dict[int, Identity] = {}
         self._refreshed: set[int] = set()
         self._is_whole, self._looked_at = False, -np.inf
+        self._checked: set[Path] = set()  # directories that are the source's, as they say
         self._unread: set[int] = set()  # made by this process, and not opened since
         self._pins: list[Pin | None] = []  # keep what was made anew
         self._reads_once = False
@@ -350,6 +351,7 @@ class ShardCache:
 
     def _current_state(self, part: CachePart) -> DirectoryState:
         """The state of a directory, which is made anew if something has removed or moved it."""
+        self._check_origin(part)
         state = self._shelf.state(part)
         with state_errors(part.directory.path):
             if state.is_current():
@@ -359,7 +361,7 @@ class ShardCache:
             restore_origin(part.directory, part.source)
         else:
             self._pins.append(part.remake())
-        self._shelf.renew(part)
+        self._shelf.renew(part, state)
         return self._shelf.state(part)
 
     def _count(self, place: Place, **amounts: int) -> None:
@@ -369,6 +371,7 @@ class ShardCache:
             state.counts.add(**amounts)
 
     def _open(self, place: Place, columns: Sequence[str] | None) -> ShardReader:
+        self._check_origin(place.part)
         if self.limit is not None and place.part.can_make:
             with suppress(CacheError):  # Read-only: nothing is evicted there, if all is whole.
                 self._shelf.state(place.part).touch(place.local)
@@ -387,6 +390,12 @@ class ShardCache:
         reader = self._held(place, prepare_and_read)
         self.note_wait(place.shard, time.monotonic() - begun)
         return reader
+
+    def _check_origin(self, part: CachePart) -> None:
+        """Before a directory is first used here: it may have become another source's since."""
+        if part.source is not None and part.directory.path not in self._checked:
+            check_origin(part.directory, part.source)
+            self._checked.add(part.directory.path)
 
     def _read(self, place: Place, columns: Sequence[str] | None) -> ShardReader:
         files, (identity, passes) = place.files, self._see(place)

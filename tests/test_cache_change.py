@@ -209,6 +209,25 @@ def test_a_cache_that_became_of_other_data_under_a_run_is_not_mixed_with_them(
     assert [sample["x"] for sample in late] == theirs
 
 
+@pytest.mark.parametrize("limit", [None, 10**6])
+def test_a_process_that_comes_later_sees_that_a_cache_became_of_other_data(
+    tmp_path: Path, remote: Path, open_cache: OpenCache, limit: int | None
+) -> None:
+    part = open_(tmp_path)
+    values(open_cache(part, limit=limit), 0)
+    shutil.rmtree(tmp_path / "local")
+    shutil.copytree(remote, tmp_path / "other")
+    for shard in (tmp_path / "other").glob("*.mds"):
+        shard.write_bytes(shard.read_bytes()[:-1] + b"!")
+    late = StreamingDataset(
+        remote=str(tmp_path / "other"), local=str(tmp_path / "local"), batch_size=1
+    )
+    theirs = [sample["x"] for sample in late]
+    with pytest.raises(CacheConflictError, match="Nothing is mixed"):
+        values(open_cache(part, limit=limit), 1)
+    assert [sample["x"] for sample in late] == theirs
+
+
 def test_two_runs_meet_again_in_a_cache_that_was_removed(
     tmp_path: Path, remote: Path, open_cache: OpenCache
 ) -> None:

@@ -21,6 +21,7 @@ from streaming.shared.sharing import make_directory, write_whole
 __all__ = [
     "Origin",
     "changed",
+    "check_origin",
     "check_unchanged",
     "identity_of",
     "locked",
@@ -179,26 +180,37 @@ def mark_of(source: Source) -> str | None:
         return None
 
 
+def check_origin(directory: CacheDirectory, source: Source) -> None:
+    """See that a directory holds files of a source, if anybody said whose it holds.
+
+    Raises:
+        CacheConflictError: It was removed under this run, and others have put theirs there since.
+    """
+    owner, remote = origin_of(directory.path), identity_of(source)
+    if owner is None or owner.is_made:
+        return
+    if owner.remote != remote:
+        raise CacheConflictError(
+            f"{directory.path} was removed under this run, which reads {remote}, and holds files "
+            f"of {owner.remote} now. Nothing is mixed: go on from a state, with another `local`."
+        )
+    if owner.index != directory.digest and not directory.is_chosen:
+        raise CacheConflictError(changed(directory.path, remote))
+
+
 def restore_origin(directory: CacheDirectory, source: Source | None) -> None:
     """Say again whose files a directory holds, whose state was removed under a run.
 
     Raises:
-        CacheConflictError: Another run has put files of another source there since.
+        CacheConflictError: As for `check_origin`.
     """
     if source is None:
         return
     with locked(directory.path):
-        owner, remote = origin_of(directory.path), identity_of(source)
-        if owner is None:
-            write_origin(directory.path, Origin(remote=remote, index=directory.digest, mark=""))
-        elif not owner.is_made and owner.remote != remote:
-            raise CacheConflictError(
-                f"{directory.path} was removed under this run, which reads {remote}, and holds "
-                f"files of {owner.remote} now. Nothing is mixed: go on from a state, with another "
-                f"`local`."
-            )
-        elif not owner.is_made and owner.index != directory.digest and not directory.is_chosen:
-            raise CacheConflictError(changed(directory.path, remote))
+        check_origin(directory, source)
+        if origin_of(directory.path) is None:
+            origin = Origin(remote=identity_of(source), index=directory.digest, mark="")
+            write_origin(directory.path, origin)
 
 
 def changed(directory: Path, remote: str) -> str:

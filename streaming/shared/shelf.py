@@ -128,12 +128,16 @@ class Shelf:
                 self._states[part.directory.path] = state
         return state
 
-    def renew(self, part: CachePart) -> None:
-        """Forget the state of a part's directory, which is gone: the next use makes another."""
+    def renew(self, part: CachePart, gone: DirectoryState) -> None:
+        """Forget the state of a part's directory, which is gone: the next use makes another.
+
+        Nothing happens if another thread was quicker.
+        """
         with self._opening:
-            state = self._states.pop(part.directory.path, None)
-        if state is not None:
-            state.close()
+            if self._states.get(part.directory.path) is not gone:
+                return
+            del self._states[part.directory.path]
+        gone.close()
 
     def open_state(self, part: CachePart) -> DirectoryState | None:
         """The state of a part's directory if it is open."""
