@@ -7,6 +7,7 @@ read through a cache: each range is a request.
 import itertools
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -102,14 +103,6 @@ class DirectRuntime(Runtime):
             return True
         return all(formats.get(info.format).decode is not None for info in part.index.examples())
 
-    def get(self, sample_id: int) -> Sample:
-        """One sample.
-
-        Raises:
-            IndexError: There is no such sample.
-        """
-        return self.take(np.array([sample_id]))[0]
-
     def reader(self, shard: int) -> ShardReader:
         """A reader of what is here of a shard, after `_take_each` has seen to it."""
         return self._shard(shard).reader
@@ -119,6 +112,10 @@ class DirectRuntime(Runtime):
         with self._lock:
             self._shards.clear()
         self._run.close()
+
+    def _make_get(self, is_bounded: bool) -> Callable[[int], Sample]:
+        runtime: Runtime = weakref.proxy(self)
+        return lambda sample_id: runtime.take(np.array([sample_id]))[0]
 
     def _take_each(
         self, ids: NDArray[np.int64], method: Literal["take", "take_parts", "take_stacked"]
