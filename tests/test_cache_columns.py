@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,16 +32,19 @@ def table(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def open_column(
-    table: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[str, int | None], StreamingDataset]:
+def open_column(table: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., StreamingDataset]:
     monkeypatch.setattr(directory, "_STRANGERS_SECONDS", 0.0)
     monkeypatch.setattr(directory, "_STRANGERS_SHARE", 0.0)
 
-    def open_it(column: str, limit: int | None = None) -> StreamingDataset:
+    def open_it(column: str, limit: int | None = None, **more: Any) -> StreamingDataset:
         cache = str(table.parent / "cache")
         return StreamingDataset(
-            remote=str(table), local=cache, columns=[column], batch_size=50, cache_limit=limit
+            remote=str(table),
+            local=cache,
+            columns=[column],
+            batch_size=50,
+            cache_limit=limit,
+            **more,
         )
 
     return open_it
@@ -52,7 +56,7 @@ def on_disk(table: Path) -> int:
 
 
 def test_jobs_of_different_columns_do_not_take_the_cache_from_each_other(
-    open_column: Callable[[str, int | None], StreamingDataset],
+    open_column: Callable[..., StreamingDataset],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Each made the table of the directory anew for itself, and the other took it for removed."""
@@ -66,12 +70,12 @@ def test_jobs_of_different_columns_do_not_take_the_cache_from_each_other(
 
 
 def test_a_limit_counts_what_others_have_in_the_directory(
-    table: Path, open_column: Callable[[str, int | None], StreamingDataset]
+    table: Path, open_column: Callable[..., StreamingDataset]
 ) -> None:
-    one = open_column("a", None)
+    one = open_column("a", None, shuffle=True)
     assert sum(1 for _ in one) == ROWS * FILES
     theirs = on_disk(table)
-    other = open_column("b", theirs + 20_000)
+    other = open_column("b", theirs + 20_000, shuffle=True, shuffle_block_size=ROWS)
     assert sum(1 for _ in other) == ROWS * FILES
     assert theirs < on_disk(table) <= theirs + 20_000
     assert other.stats().evictions

@@ -65,7 +65,10 @@ def plan(streams, weights, world, epoch, seen=0, epoch_size=None, **order):
     spec = OrderSpec(shuffle_algo="block1", **order)
     out = []
     for worker in range(World(*world).num_workers):
-        found = build_plan(spec, table, shares, World(*world, worker), Position(epoch, seen))
+        # Before rows are dealt so that each rank has something of every row.
+        found = build_plan(
+            spec, table, shares, World(*world, worker), Position(epoch, seen), as_recorded=True
+        )
         out.append(found.ids(0, len(found)))
     return np.concatenate(out)
 
