@@ -202,7 +202,9 @@ class Soak:
             rank.seen = time.monotonic()
             if line == "exact":
                 self.counts["epochs that came to their end, all exact"] += 1
-                rank.done_to_it = [what for what in rank.done_to_it if what == "kill"]
+                # A signal may come between the end of an epoch and its being read here.
+                kept = ("kill", "interrupt")
+                rank.done_to_it = [what for what in rank.done_to_it if what in kept]
             elif line.startswith("WRONG"):
                 self.faults.append(f"{self.name(rank)}: {line}")
             elif line.startswith("ended"):
