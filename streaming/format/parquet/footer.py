@@ -41,7 +41,11 @@ TAIL = 16 << 10
 MOST_FOOTER = 256 << 20
 
 # How files are read. The old type int96 could be any year: not in ns, which end in 2262.
-READING: dict[str, Any] = {"pre_buffer": False, "coerce_int96_timestamp_unit": "us"}
+READING: dict[str, Any] = {
+    "pre_buffer": False,
+    "coerce_int96_timestamp_unit": "us",
+    "page_checksum_verification": True,  # Where a page has one.
+}
 
 _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
 _END = 8  # the length of the footer, and the magic

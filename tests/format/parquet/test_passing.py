@@ -1,5 +1,6 @@
 """Rows that are read once, in order, without an Arrow file."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -93,11 +94,23 @@ def test_a_damaged_page_is_an_error_when_it_comes(
     data = bytearray(path.read_bytes())
     data[len(data) // 2 : len(data) // 2 + 3000] = b"\xff" * 3000
     path.write_bytes(data)
-    found = dict(info.extra, etag=None)
-    reader = read_once(type(info)(info.format, info.samples, info.files, None, found), path)
+    reader = read_once(dataclasses.replace(info, extra=dict(info.extra, etag=None)), path)
     assert reader.take(span(0, 10)) == ROWS[:10]
     with pytest.raises(ShardCorruptError, match=r"can't be read from .*a\.parquet"):
         reader.take(span(10, 5000))
+
+
+def test_a_page_that_is_not_what_its_checksum_says_is_an_error(path: Path) -> None:
+    table = pa.table({"id": range(5000)})
+    kind = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+    pq.write_table(table, path, **kind)
+    data = path.read_bytes()
+    place = data.index((2500).to_bytes(8, "little"))
+    (info,) = obtain(path, path.parent / "cache").index
+    path.write_bytes(data[:place] + b"\x07" + data[place + 1 :])
+    info = dataclasses.replace(info, extra=dict(info.extra, etag=None))
+    with pytest.raises(ShardCorruptError, match="(?i)crc"):
+        read_once(info, path).take(span(0, 5000))
 
 
 @pytest.mark.parametrize("has_dictionary", [False, True])
