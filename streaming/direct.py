@@ -113,7 +113,7 @@ class DirectRuntime(Runtime):
             self._shards.clear()
         self._run.close()
 
-    def _make_get(self, is_bounded: bool) -> Callable[[int], Sample]:
+    def _make_get(self) -> Callable[[int], Sample]:
         runtime: Runtime = weakref.proxy(self)
         return lambda sample_id: runtime.take(np.array([sample_id]))[0]
 

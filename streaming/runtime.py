@@ -135,22 +135,19 @@ class Runtime:
             self._max_gone = max(1, MAX_GONE // processes)
         self._getters: dict[int, Callable[[int], Sample]] = {}  # of the open shards
         self._is_bounded = limit is not None or len(samples_per_shard) > MAX_READERS
-        self.get = self._make_get(self._is_bounded)
+        self.get = self._make_get()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("A runtime belongs to one process; it can't be pickled.")
 
-    def _make_get(self, is_bounded: bool) -> Callable[[int], Sample]:
+    def _make_get(self) -> Callable[[int], Sample]:
         """What gives one sample.
 
         A closure, for each attribute of an object costs as much as to decode a number. It does not
         keep this object, which keeps it.
-
-        Args:
-            is_bounded: Whether there may be more shards than open readers.
         """
         bounds, getters = self.spanner.bounds, self._getters
-        states, touch = self.cache.states, self.cache.touch
+        states, touch, is_bounded = self.cache.states, self.cache.touch, self._is_bounded
         runtime: Runtime = weakref.proxy(self)
 
         def get(sample_id: int) -> Sample:
