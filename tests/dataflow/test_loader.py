@@ -4,7 +4,7 @@ import json
 import logging
 import multiprocessing
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -443,6 +443,21 @@ def test_after_the_epochs_the_next_ones_begin(workers: int) -> None:
     assert epochs[0] != epochs[1] != epochs[2]
 
 
+def check_resumes(make: Callable[[], DataflowLoader], places: slice) -> None:
+    """From some of the places of an epoch, its rest and the next one are those of a whole run."""
+    loader = make()
+    whole, states = [], [json.dumps(loader.state_dict())]
+    for batch in loader:
+        whole.append(batch)
+        states.append(json.dumps(loader.state_dict()))
+    next_epoch = list(loader)
+    for place, state in list(enumerate(states))[places]:
+        again = make()
+        again.load_state_dict(json.loads(state))
+        assert list(again) == whole[place:]
+        assert list(again) == next_epoch
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_place_near_the_end_is_exact_though_streams_end_apart(workers: int) -> None:
     def make() -> DataflowLoader:
@@ -451,17 +466,7 @@ def test_a_place_near_the_end_is_exact_though_streams_end_apart(workers: int) ->
             distributor, collator=AsList(), batch_size=1, num_workers=workers, num_streams=4
         )
 
-    loader = make()
-    whole, states = [], [json.dumps(loader.state_dict())]
-    for batch in loader:
-        whole.append(batch)
-        states.append(json.dumps(loader.state_dict()))
-    next_epoch = list(loader)
-    for place, state in list(enumerate(states))[2::3]:
-        again = make()
-        again.load_state_dict(json.loads(state))
-        assert list(again) == whole[place:]
-        assert list(again) == next_epoch
+    check_resumes(make, slice(2, None, 3))
 
 
 def test_where_a_rank_has_ended_streams_each_goes_on_from_its_own_state() -> None:
@@ -506,17 +511,7 @@ def test_what_waits_at_the_end_of_the_epochs_goes_out_before_the_next_ones(
             num_streams=2,
         )
 
-    loader = make()
-    whole, states = [], [json.dumps(loader.state_dict())]
-    for batch in loader:
-        whole.append(batch)
-        states.append(json.dumps(loader.state_dict()))
-    next_epoch = list(loader)
-    for place, state in list(enumerate(states))[-6:]:
-        again = make()
-        again.load_state_dict(json.loads(state))
-        assert list(again) == whole[place:]
-        assert list(again) == next_epoch
+    check_resumes(make, slice(-6, None))
 
 
 @pytest.mark.parametrize("batcher", [ConcatBatcher(5), BestFitBatcher(12, 8), Ahead()])
