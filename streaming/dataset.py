@@ -49,7 +49,7 @@ from streaming.partition import Layout
 from streaming.plan import EpochPlan, OrderSpec, Position, arrange, build_plan
 from streaming.prefetch import LookAhead, Prefetcher, default_threads
 from streaming.runtime import PerProcess, Runtime, checked_ids
-from streaming.sampling import describe_shares
+from streaming.sampling import describe_shares, has_own_sizes
 from streaming.shared.counts import CountsFolder, Stats
 from streaming.shared.directory import holders_of, state_path
 from streaming.shared.epoch import EpochRecord, RunDirectory, Start
@@ -612,7 +612,7 @@ class StreamingDataset(ShardAccess, Array, IterableDataset[Sample]):
         Lists of samples, or columns with `batched`. A place in the epoch is then counted as if all
         batches had `batch_size` samples, so that ranks agree on it whatever they have read.
         """
-        return any(share.batch_size is not None for share in self._shares)
+        return has_own_sizes(self._shares)
 
     @property
     def gives_rows(self) -> bool:

@@ -22,7 +22,7 @@ from streaming.errors import ConfigError, StateError
 from streaming.idmap import Chain, Hold, IdMap, Joined, Pool, Recipe, in_memory
 from streaming.partition import Layout, partitions
 from streaming.resampling import Resample, Sampling, resample, resample_by_arithmetic
-from streaming.sampling import Share
+from streaming.sampling import Share, has_own_sizes
 from streaming.shuffle import ArithmeticShuffle, ShuffleSpec, shuffles
 from streaming.spanner import Spanner
 from streaming.table import ShardTable
@@ -326,14 +326,13 @@ def _initial_world(spec: OrderSpec, shares: Sequence[Share], world: World, at: P
     if at.initial_ranks is None:
         return world
     ranks, nodes = at.initial_ranks, at.initial_nodes or 1
-    has_own_sizes = any(share.batch_size is not None for share in shares)
     if ranks % nodes or (spec.batch_size * world.num_ranks) % ranks:
         raise StateError(
             f"A run that began on {nodes} nodes with {ranks} ranks has no global batches of "
             f"{world.num_ranks} times {spec.batch_size} samples. Use ranks and a batch size of "
             f"the same global batch, or load the state without its key 'initial_ranks'."
         )
-    if has_own_sizes and ranks != world.num_ranks:
+    if has_own_sizes(shares) and ranks != world.num_ranks:
         raise StateError(
             f"The run began on {ranks} ranks and has streams with batch sizes of their own, so it "
             f"can't go on with the same batches on {world.num_ranks} ranks. Use as many, or load "

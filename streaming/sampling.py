@@ -13,7 +13,15 @@ from streaming.errors import ConfigError
 from streaming.schedule import Course, Schedule
 from streaming.util.checking import check_number, check_whole
 
-__all__ = ["Share", "Weight", "describe_shares", "get_sampling", "sample_shards", "weigh"]
+__all__ = [
+    "Share",
+    "Weight",
+    "describe_shares",
+    "get_sampling",
+    "has_own_sizes",
+    "sample_shards",
+    "weigh",
+]
 
 _LIMIT = 2**63  # Ids are int64.
 _DESCRIBED = 1000  # characters of a description that are worth reading
@@ -82,6 +90,11 @@ class Share:
     proportion: float
     schedule: Schedule | None = None
     batch_size: int | None = None
+
+
+def has_own_sizes(shares: Sequence[Share]) -> bool:
+    """Whether any stream has a batch size of its own."""
+    return any(share.batch_size is not None for share in shares)
 
 
 def weigh(

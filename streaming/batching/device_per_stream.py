@@ -11,7 +11,7 @@ from streaming.batching.work import Dataset, generate
 from streaming.errors import ConfigError
 from streaming.idmap import Ids
 from streaming.partition import Layout, PartitionSpec, partitions
-from streaming.sampling import Share
+from streaming.sampling import Share, has_own_sizes
 from streaming.world import World
 
 if TYPE_CHECKING:  # The plan imports this package.
@@ -144,8 +144,7 @@ def arrange(
     canonical = World(spec.canonical_nodes, world.ranks_per_node, world.workers_per_rank)
     nodes_each = spec.canonical_nodes // world.num_nodes
 
-    has_own = any(share.batch_size is not None for share in shares)
-    named = spec.batch_size if has_own else None
+    named = spec.batch_size if has_own_sizes(shares) else None
 
     def deal(sources: Sequence[Source], sizes: Ids) -> list[Layout]:
         return [

@@ -10,7 +10,7 @@ from streaming.batching.turns import ByTurns, TakeTurns
 from streaming.batching.work import Dataset, generate
 from streaming.idmap import Ids
 from streaming.partition import Layout, PartitionSpec, partitions
-from streaming.sampling import Share
+from streaming.sampling import Share, has_own_sizes
 from streaming.world import World
 
 if TYPE_CHECKING:  # The plan imports this package.
@@ -116,8 +116,7 @@ def arrange(
     spec: "OrderSpec", shares: Sequence[Share], world: World, at: "Position"
 ) -> Arrangement:
     """Deal out each stream by itself."""
-    has_own = any(share.batch_size is not None for share in shares)
-    named = spec.batch_size if has_own else None
+    named = spec.batch_size if has_own_sizes(shares) else None
 
     def deal(sources: Sequence[Source], sizes: Ids) -> list[Layout]:
         return [

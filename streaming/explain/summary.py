@@ -8,7 +8,7 @@ import numpy as np
 from streaming.batching.dealing import DealtLayout
 from streaming.explain.epoch import WholeEpoch
 from streaming.idmap import Ids
-from streaming.sampling import Share
+from streaming.sampling import Share, has_own_sizes
 from streaming.table import ShardTable
 
 __all__ = ["EpochSummary", "StreamSummary", "summarise"]
@@ -87,8 +87,7 @@ def summarise(
     total = sum(source.size for source in sources)
     counts = _count(epoch)
     once = counts.given - (layout.refilled if isinstance(layout, DealtLayout) else 0)
-    has_own_sizes = any(share.batch_size is not None for share in shares)
-    is_short = counts.least == 0 if has_own_sizes else counts.all < layout.global_batch
+    is_short = counts.least == 0 if has_own_sizes(shares) else counts.all < layout.global_batch
     return EpochSummary(
         streams=tuple(
             _summarise_stream(name, stream, table, count, total)
